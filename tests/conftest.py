@@ -127,7 +127,7 @@ def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_store(tiny_recipe: Path, tmp_path_factory: pytest.TempPathFactory):
     """The store of `tiny_recipe`, built once; on a machine without an encoder the one that CODECNN_TEST_STORE names."""
-    from codecnn.config import load_recipe
+    from codecnn.api.config import load_recipe
     from codecnn.dataset import build_store, open_store
 
     if "CODECNN_TEST_STORE" in os.environ:

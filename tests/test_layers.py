@@ -40,7 +40,7 @@ def test_public_names_of_other_packages_come_from_the_package(path):
 
 
 def test_import_of_a_module_of_another_package_is_found():
-    source = "def f():\n    from codecnn.video.raw import open_raw\n    import codecnn.codec.base\n"
-    source += "    from codecnn.video import raw\n    from codecnn.video import open_video\n"
-    assert imports_around_packages(source, "codec") == ["codecnn.video.raw", "codecnn.video.raw"]
+    source = "def f():\n    from codecnn.pictures.files.raw import open_raw\n    import codecnn.codec.base\n"
+    source += "    from codecnn.pictures.files import raw\n    from codecnn.pictures.files import open_video\n"
+    assert imports_around_packages(source, "codec") == ["codecnn.pictures.files.raw", "codecnn.pictures.files.raw"]
     assert imports_around_packages(source, "video") == ["codecnn.codec.base"]

@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from codecnn.base.files import sha256_file
 from codecnn.models import weights_files, weights_path
-from codecnn.runs import sha256_file
 
 RECIPE = """\
 schema: 1

@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from codecnn.base.files import append_jsonl, read_jsonl
+from codecnn.base.planes import CELL_PLANES, SLICE_TYPE_PLANE
 from codecnn.filtering.integer import (
     Engine,
     ExactFilter,
@@ -50,9 +52,7 @@ from codecnn.models import (
 )
 from codecnn.models.graph import Graph, run
 from codecnn.models.zoo import FOLDER
-from codecnn.planes import CELL_PLANES, SLICE_TYPE_PLANE
-from codecnn.runs import append_jsonl, read_jsonl
-from codecnn.video import Picture, read_still
+from codecnn.pictures.files import Picture, read_still
 
 SHIPPED, EIGHT = "zoo/", "int8/"
 WINDOW_GMACS = 3.0

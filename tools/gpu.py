@@ -38,17 +38,17 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from codecnn.base.files import read_jsonl, write_json
+from codecnn.base.planes import QP_SCALE
+from codecnn.base.runtime import applied, current_device, float32_products
+from codecnn.cli.doctor import nvidia_driver
 from codecnn.dataset import Unit
-from codecnn.doctor import nvidia_driver
 from codecnn.filtering import load_filter
 from codecnn.models import FilterNetwork, create_model, load_model
-from codecnn.planes import QP_SCALE
-from codecnn.runs import read_jsonl, write_json
-from codecnn.runtime import applied, current_device, float32_products
+from codecnn.pictures.files import Picture
 from codecnn.training import LOG, FilterSettings, Trainer, training_runtime
 from codecnn.training.distributed import process_group
 from codecnn.training.filter import FilterTask
-from codecnn.video import Picture
 from tools.bench._common import QP, Row, markdown_table, row
 from tools.bench._report import machine, versions
 from tools.bench.training import bench_units

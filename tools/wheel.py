@@ -27,7 +27,9 @@ EXAMPLES = REPOSITORY / "docs" / "site" / "python.md"
 DEMO = """
 import sys
 import codecnn
-from codecnn import cli, config, demo
+from codecnn import cli
+from codecnn.api import config
+from codecnn.api import demo
 
 assert codecnn.__file__.startswith(sys.prefix), codecnn.__file__
 recipe = ["qp=[32, 42]", "preset=faster", 'sequences=[{source: "skimage:astronaut.png", split: train, scales: [0.25]}, '

@@ -20,11 +20,11 @@ from matplotlib.figure import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from codecnn.base.files import read_json, read_jsonl, write_json
+from codecnn.base.planes import QP_SCALE
 from codecnn.dataset import open_store
 from codecnn.evaluation import ClassMeans, untrained_qp
 from codecnn.filtering.integer import integer_network, integer_path, save_integer
-from codecnn.intra import block_costs, block_positions, blocks_at, reference_lines
-from codecnn.labels import likeliest_modes, read_inputs, store_inputs
 from codecnn.models import (
     CHROMA_PLANES,
     FilterNetwork,
@@ -38,8 +38,8 @@ from codecnn.models import (
     weights_path,
 )
 from codecnn.models.zoo import FOLDER
-from codecnn.planes import QP_SCALE
-from codecnn.runs import read_json, read_jsonl, write_json
+from codecnn.modes.labels import likeliest_modes, read_inputs, store_inputs
+from codecnn.vvc.intra import block_costs, block_positions, blocks_at, reference_lines
 
 RUN_KEYS = ("data_key", "qps", "trained_on", "training", "provenance", "validation")
 """Keys that a shipped card takes from the card of the run; the others are those of the new file."""

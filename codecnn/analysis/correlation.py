@@ -52,7 +52,7 @@ from codecnn.analysis.statistics import (
     resampled_sums,
     spearman,
 )
-from codecnn.keywords import checked_keywords
+from codecnn.base.keywords import checked_keywords
 
 REACHED = 1e-4
 """Largest difference in r at which a search counts as having reached the closed form."""

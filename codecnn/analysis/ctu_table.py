@@ -11,8 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from codecnn.errors import MissingFileError, TableError
-from codecnn.keywords import checked_keywords
+from codecnn.base.errors import MissingFileError, TableError
+from codecnn.base.keywords import checked_keywords
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

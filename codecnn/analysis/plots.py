@@ -14,7 +14,7 @@ from matplotlib.figure import Figure  # pyplot would look for a display and set 
 from codecnn.analysis.combination import combined_r
 from codecnn.analysis.ctu_table import CtuTable, Floats
 from codecnn.analysis.results import Combinations, Correlation, QpRows
-from codecnn.runs import atomic_path
+from codecnn.base.files import atomic_path
 
 DRAWN_ROWS = 200_000
 """Largest number of rows that are plotted; a longer table is sampled at random."""

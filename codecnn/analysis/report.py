@@ -11,7 +11,7 @@ import pyarrow as pa
 from codecnn.analysis.ctu_table import CtuTable, check_table
 from codecnn.analysis.plots import plot_combination, plot_depth, plot_search
 from codecnn.analysis.results import Coefficients, Combinations, Correlation, HeadlineIntervals, Interval
-from codecnn.runs import provenance, write_json, write_text
+from codecnn.base.files import provenance, write_json, write_text
 
 _COEFFICIENTS = ("pearson", "spearman", "partial", "partial_all")
 _NO_INTERVAL = (None, None)

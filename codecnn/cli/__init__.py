@@ -1,6 +1,6 @@
 """The command line: thin functions over the library.
 
-Only this module ends the process; `codecnn.console` prints.
+Only this module ends the process; `codecnn.cli.console` prints.
 """
 
 import errno
@@ -16,9 +16,9 @@ from typing import Any
 
 import typer
 
+from codecnn.base.errors import CodecnnError, ConfigError, StoppedError, UserCodeWarning
 from codecnn.cli.application import EXAMPLES, app, dataset_app, modes_app, nnpf_app
-from codecnn.console import err
-from codecnn.errors import CodecnnError, ConfigError, StoppedError, UserCodeWarning
+from codecnn.cli.console import err
 
 # The order of the modules is the order of the commands in --help.
 _MODULES = "general pictures decode dataset modes training filter adapt nnpf evaluation networks"

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from codecnn.cli.application import app
+from codecnn.cli.console import err, print_facts, progress
 from codecnn.cli.options import Device, Exact, Frames, Json, Model, limit_threads, parse_bytes
-from codecnn.console import err, print_facts, progress
 
 NOTHING_PAYS = 3
 """Exit status if no update pays."""
@@ -63,7 +63,7 @@ def adapt_command(
 
     Use the update with codecnn filter --update, or put it into the stream with codecnn nnpf write --adapt.
     """
-    from codecnn import verbs
+    from codecnn import api as verbs
 
     limit_threads(device)
     with progress("adapting", "picture") as report:

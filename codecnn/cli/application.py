@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from codecnn import __version__
-from codecnn.console import out
+from codecnn.cli.console import out
 
 EXAMPLES = {
     "demo": "codecnn demo -o demo",

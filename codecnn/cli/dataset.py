@@ -8,8 +8,8 @@ from rich.table import Table
 from tqdm import tqdm
 
 from codecnn.cli.application import dataset_app
+from codecnn.cli.console import out, print_facts, print_json, print_table, progress
 from codecnn.cli.options import Backend, Jobs, Json, Overrides, Scheduler, Shard, read_spread
-from codecnn.console import out, print_facts, print_json, print_table, progress
 
 _MISREAD = (
     "TIFF with a palette, WhiteIsZero, or several pages; photographs with a rotation tag; animations; raw files whose "
@@ -41,8 +41,8 @@ def dataset_build(
     another; the last to finish completes the store. With --backend dask the workers of a cluster code; they must see
     store, pictures and encoder under the same paths.
     """
-    from codecnn import verbs
-    from codecnn.config import load_recipe
+    from codecnn import api as verbs
+    from codecnn.api.config import load_recipe
     from codecnn.dataset import build_shard, open_store
 
     part, address = read_spread(shard, backend, scheduler)

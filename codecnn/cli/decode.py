@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import typer
 
+from codecnn.base.errors import ConfigError, FormatError, MissingFileError
+from codecnn.base.outputs import check_outputs
 from codecnn.cli.application import app
+from codecnn.cli.console import err, out, print_facts, print_json, progress
 from codecnn.cli.options import Device, Frames, Json
-from codecnn.console import err, out, print_facts, print_json, progress
-from codecnn.errors import ConfigError, FormatError, MissingFileError
-from codecnn.outputs import check_outputs
 
 
 @app.command()
@@ -64,7 +64,7 @@ def decode(
     The first run on a machine compiles code for two to four minutes.
     """
     from codecnn.codec import CheckedPicture, decode_file, has_loop_filter, summary_of, unproven
-    from codecnn.video import STANDARD_STREAM
+    from codecnn.pictures.files import STANDARD_STREAM
 
     if not stream.exists():
         raise MissingFileError(f"{stream} does not exist")

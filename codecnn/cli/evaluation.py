@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from codecnn.base.errors import ConfigError
 from codecnn.cli import options as shared
 from codecnn.cli.application import app
-from codecnn.console import out, print_facts, print_gains, print_json, print_loop, print_tables, progress
-from codecnn.errors import ConfigError
+from codecnn.cli.console import out, print_facts, print_gains, print_json, print_loop, print_tables, progress
 
 
 @app.command()
@@ -118,7 +118,7 @@ def evaluate(
     --scheduler tcp://host:8786 the workers of a cluster code and filter; they must see store, weights and output under
     the same paths.
     """
-    from codecnn import verbs
+    from codecnn import api as verbs
     from codecnn.evaluation import parse_metrics, results_json
 
     options: dict[str, Any] = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "fps": rate, "frames": frames}
@@ -245,8 +245,8 @@ def correlate(
 ) -> None:
     """Correlate QP and CU depth with the coding error, and find the best combination a·QP + b·depth."""
     from codecnn import analysis
+    from codecnn.base.outputs import check_outputs
     from codecnn.dataset import UNITS, input_files, open_store
-    from codecnn.outputs import check_outputs
 
     inputs = [source / "ctus.parquet", *input_files(source)] if source.is_dir() else [source]
     check_outputs([output / name for name in analysis.RESULT_FILES], inputs)

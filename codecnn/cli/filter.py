@@ -5,7 +5,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from codecnn.base.errors import ConfigError
+from codecnn.base.outputs import check_outputs
 from codecnn.cli.application import app
+from codecnn.cli.console import err, print_facts, print_json, progress
 from codecnn.cli.options import (
     BitDepth,
     Chroma,
@@ -25,9 +28,6 @@ from codecnn.cli.options import (
     parse_qps,
     read_qps,
 )
-from codecnn.console import err, print_facts, print_json, progress
-from codecnn.errors import ConfigError
-from codecnn.outputs import check_outputs
 
 
 @app.command("filter")
@@ -112,8 +112,8 @@ def filter_command(
     With --original, each picture is filtered as an encoder would choose: off, on or by CTU, with the best residual
     scale.
     """
-    from codecnn import verbs
-    from codecnn.video import STANDARD_STREAM
+    from codecnn import api as verbs
+    from codecnn.pictures.files import STANDARD_STREAM
 
     to_pipe = str(output) == STANDARD_STREAM
     if to_pipe and as_json:

@@ -7,8 +7,8 @@ import typer
 from rich.table import Table
 
 from codecnn.cli.application import app
+from codecnn.cli.console import err, out, print_gains, print_json, print_table, progress
 from codecnn.cli.options import Jobs, Json, limit_threads
-from codecnn.console import err, out, print_gains, print_json, print_table, progress
 
 
 @app.command()
@@ -20,7 +20,7 @@ def demo(
 
     If it is interrupted, run it again to continue.
     """
-    from codecnn.demo import run_demo
+    from codecnn.api.demo import run_demo
 
     limit_threads()
     results = run_demo(output, jobs=jobs, say=err.print, progress=progress)
@@ -41,7 +41,7 @@ def doctor(as_json: Json = False) -> None:
 
     The exit status is 1 if something required is missing.
     """
-    from codecnn.doctor import examine
+    from codecnn.cli.doctor import examine
 
     findings = examine()
     if as_json:

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from codecnn.cli.application import app, modes_app
+from codecnn.cli.console import print_facts, progress
 from codecnn.cli.options import (
     Backend,
     BitDepth,
@@ -23,7 +24,6 @@ from codecnn.cli.options import (
     Splits,
     read_spread,
 )
-from codecnn.console import print_facts, progress
 
 
 @app.command()
@@ -72,8 +72,8 @@ def labels(
     and the last to finish writes the table. With --backend dask --scheduler tcp://host:8786 the workers of a cluster do
     the work; they must see pictures and output under the same paths.
     """
-    from codecnn.labels import label_blocks, label_settings
     from codecnn.models import pick_device
+    from codecnn.modes.labels import label_blocks, label_settings
 
     settings = label_settings(standard, block_sizes, cost, top, full, ctu_size)
     part, address = read_spread(shard, backend, scheduler)
@@ -144,7 +144,7 @@ def modes_predict(
 
     docs/howto/modes.md describes the columns, docs/research/modes.md the time and quality of this choice.
     """
-    from codecnn.labels import predict_block_modes
+    from codecnn.modes.labels import predict_block_modes
 
     options = {"size": size, "bit_depth": bit_depth, "chroma": chroma, "packing": packing, "frames": frames}
     splits = split.split(",") if split else None

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.table import Column, Table
 
+from codecnn.base.errors import ConfigError
 from codecnn.cli.application import app
+from codecnn.cli.console import out, print_facts, print_json, print_table, progress
 from codecnn.cli.options import Device, Json, Model, Trust
-from codecnn.console import out, print_facts, print_json, print_table, progress
-from codecnn.errors import ConfigError
 
 if TYPE_CHECKING:
     from codecnn.models import Card, ShippedWeights
@@ -113,7 +113,7 @@ def complexity(
     as_json: Json = False,
 ) -> None:
     """Show kMAC/pixel without and with the halo of a 128x128 CTU, parameters, receptive field and peak memory."""
-    from codecnn.config import parse_overrides
+    from codecnn.api.config import parse_overrides
     from codecnn.models import complexity_table, create_model, full_cost, list_models, load_model
 
     if all_networks == (model is not None):
@@ -206,8 +206,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a trained network in another format, and check that the file computes the same samples."""
-    from codecnn import verbs
-    from codecnn.video import parse_size
+    from codecnn import api as verbs
+    from codecnn.pictures.files import parse_size
 
     with progress("calibrating", "picture") as report:
         facts = verbs.export(

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from codecnn.base.errors import ConfigError
 from codecnn.cli.application import nnpf_app
+from codecnn.cli.console import err, out, print_facts, print_json
 from codecnn.cli.options import Exact, Json, Model
-from codecnn.console import err, out, print_facts, print_json
-from codecnn.errors import ConfigError
 
 if TYPE_CHECKING:
-    from codecnn.nnpf import FilterStream, Message
+    from codecnn.signalling.nnpf import FilterStream, Message
 
 _LONGEST_TEXT = 200
 """Characters of a text that is printed in full; --json has all."""
@@ -76,8 +76,8 @@ def write(
     network) and a persistent activation (NNPFA), as prefix SEI NAL units. All other NAL units stay byte for byte, so
     that decoders without post-filters decode the same pictures.
     """
-    from codecnn import verbs
-    from codecnn.video import parse_size
+    from codecnn import api as verbs
+    from codecnn.pictures.files import parse_size
 
     result = verbs.write_filter(
         stream,
@@ -116,7 +116,7 @@ def read(
     Pictures are listed in decoding order with their POC and their number in output order. The last lines say which
     pictures are filtered.
     """
-    from codecnn.nnpf import active_filters, read_messages
+    from codecnn.signalling.nnpf import active_filters, read_messages
 
     parsed = read_messages(stream)
     pictures = [
@@ -159,8 +159,8 @@ def read(
 
 def _active(stream: "FilterStream") -> list[list[int]] | str:
     """Return the ids of the filters of each picture, or why they cannot be told."""
-    from codecnn.errors import FormatError
-    from codecnn.nnpf import active_filters
+    from codecnn.base.errors import FormatError
+    from codecnn.signalling.nnpf import active_filters
 
     try:
         return [[each.characteristics.nnpfc_id for each in filters] for filters in active_filters(stream)]
@@ -173,7 +173,7 @@ def _json(message: "Message") -> dict[str, Any]:
 
 
 def _kind(message: "Message") -> str:
-    from codecnn.nnpf import Characteristics
+    from codecnn.signalling.nnpf import Characteristics
 
     if isinstance(message, Characteristics):
         kind = "" if message.nnpfc_base_flag else f"update of filter {message.nnpfc_id}; "
@@ -182,7 +182,7 @@ def _kind(message: "Message") -> str:
 
 
 def _network(message: Any) -> str:
-    from codecnn.nnpf import describe_network
+    from codecnn.signalling.nnpf import describe_network
 
     return describe_network(message)
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from codecnn.cluster import parse_shard
-from codecnn.console import err
-from codecnn.errors import ConfigError
+from codecnn.base.cluster import parse_shard
+from codecnn.base.errors import ConfigError
+from codecnn.cli.console import err
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
 Size = Annotated[
@@ -122,7 +122,7 @@ def weights_file(weights: Path) -> Path:
 
 def complete_weights(prefix: str) -> list[str]:
     """List names of shipped weights with a prefix, for shell completion; does not import torch."""
-    folder = Path(__file__).resolve().parents[1] / "zoo"
+    folder = Path(__file__).resolve().parents[1] / "models" / "shipped"
     stems = {path.stem for path in folder.glob(f"{prefix}*.safetensors")}
     return sorted(stem for stem in stems if not stem.endswith((".int8", ".int16")))
 
@@ -158,7 +158,7 @@ OptionalModel = Annotated[
 
 def permit_code(references: list[str] | None) -> list[str] | None:
     """Permit the code that an option names, before weights are loaded."""
-    from codecnn.user_code import permit
+    from codecnn.base.user_code import permit
 
     permit(*references or ())
     return references
@@ -201,8 +201,8 @@ def _fewer_threads(device: str, threads: int) -> int | None:
 
     The environment variables OMP_NUM_THREADS and MKL_NUM_THREADS, and several processes of torchrun, are left alone.
     """
+    from codecnn.base.runtime import THREAD_VARIABLES, fastest_threads
     from codecnn.models import pick_device
-    from codecnn.runtime import THREAD_VARIABLES, fastest_threads
 
     if threads == 1 or not {*THREAD_VARIABLES, "WORLD_SIZE"}.isdisjoint(os.environ):
         return None

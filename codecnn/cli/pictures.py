@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from codecnn.base.errors import ConfigError, FormatError
+from codecnn.base.outputs import check_outputs
 from codecnn.cli.application import app
+from codecnn.cli.console import err, print_facts, print_json, progress
 from codecnn.cli.options import (
     Backend,
     BitDepth,
@@ -25,9 +28,6 @@ from codecnn.cli.options import (
     read_spread,
     weights_file,
 )
-from codecnn.console import err, print_facts, print_json, progress
-from codecnn.errors import ConfigError, FormatError
-from codecnn.outputs import check_outputs
 
 if TYPE_CHECKING:
     from codecnn.codec import StreamInfo
@@ -49,7 +49,7 @@ def info(
     Slice types and QPs are those of VVC, HEVC, AVC and AV1. Nothing is decoded. Pictures of other streams are counted
     as packets of their container.
     """
-    from codecnn.video import stream_codec, summarise_video
+    from codecnn.pictures.files import stream_codec, summarise_video
 
     if (codec := stream_codec(file)) is not None:
         # codecnn does not read the headers of all AVC, e.g. of fields; ffmpeg describes it nevertheless.
@@ -75,7 +75,7 @@ def _without_unknown(facts: dict[str, Any], as_json: bool) -> dict[str, Any]:
 
 def _stream_info(file: Path, codec: str, as_json: bool) -> None:
     from codecnn.codec import output_pictures, read_headers
-    from codecnn.video import probe_stream
+    from codecnn.pictures.files import probe_stream
 
     info = read_headers(file)
     facts: dict[str, Any] = {"file": str(file), "codec": codec, **asdict(info), "fps": None}
@@ -103,7 +103,7 @@ def _stream_info(file: Path, codec: str, as_json: bool) -> None:
 
 def _carried_filters(file: Path, info: "StreamInfo") -> list[str]:
     """Describe the filters that a stream carries in post-filter messages."""
-    from codecnn.nnpf import Characteristics, describe_network, read_messages
+    from codecnn.signalling.nnpf import Characteristics, describe_network, read_messages
 
     try:
         pictures = read_messages(file, info).pictures

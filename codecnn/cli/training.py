@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from codecnn.cli.application import app
+from codecnn.cli.console import out, print_json, print_table, progress
 from codecnn.cli.options import BitDepth, Chroma, Json, Overrides, Size, Trust, advise_threads
-from codecnn.console import out, print_json, print_table, progress
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,8 +31,8 @@ def check(config: Config, overrides: Overrides = None, trust: Trust = None, as_j
     Takes the arguments of `train`. Among others it checks that the network starts as the identity and can learn, that
     arithmetic and data are valid, and that the machine is free. docs/howto/check.md lists all checks.
     """
-    from codecnn.config import load_config
-    from codecnn.runtime import default_threads
+    from codecnn.api.config import load_config
+    from codecnn.base.runtime import default_threads
 
     loaded = load_config(config, overrides or ())
     if loaded.training.threads is None:
@@ -69,10 +69,10 @@ def train(
     Trains an in-loop filter on a store, or with `task: intra_modes` an intra mode classifier on tables of `codecnn
     labels`. On several GPUs or machines: torchrun -m codecnn train CONFIG. SIGTERM and Ctrl-C write a checkpoint first.
     """
-    from codecnn import verbs
-    from codecnn.config import load_config
-    from codecnn.runs import read_jsonl
-    from codecnn.runtime import default_threads
+    from codecnn import api as verbs
+    from codecnn.api.config import load_config
+    from codecnn.base.files import read_jsonl
+    from codecnn.base.runtime import default_threads
     from codecnn.training import LOG, is_first
     from codecnn.training import train as run_training
 
@@ -176,8 +176,8 @@ def compare(
 
 def _input(model: "FilterNetwork", source: Path | None, qp: int, **geometry: Any) -> "dict[str, Tensor]":
     from codecnn.dataset import is_store, open_store
+    from codecnn.pictures.files import open_video
     from codecnn.training import noise_planes, picture_planes, store_planes
-    from codecnn.video import open_video
 
     if source is None:
         return noise_planes(model)

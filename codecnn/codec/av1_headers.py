@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from codecnn.base.errors import FormatError, MissingFileError, UnsupportedError
 from codecnn.codec.blocks.vvc_stream import StreamInfo, StreamPicture
 from codecnn.codec.trace import Element, Packet, trace_packets
-from codecnn.errors import FormatError, MissingFileError, UnsupportedError
 
 AC_STEPS = (
     *(4, *range(8, 103)),

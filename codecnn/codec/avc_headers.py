@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from codecnn.base.errors import FormatError, UnsupportedError
 from codecnn.codec.blocks.vvc_stream import StreamInfo, StreamPicture
 from codecnn.codec.trace import trace_packets
-from codecnn.errors import FormatError, UnsupportedError
 
 MACROBLOCK = 16
 """Width and height of a macroblock in luma samples."""

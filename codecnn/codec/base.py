@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from codecnn.errors import ConfigError
-from codecnn.planes import MAX_QP
-from codecnn.video import VideoFormat
+from codecnn.base.errors import ConfigError
+from codecnn.base.planes import MAX_QP
+from codecnn.pictures.files import VideoFormat
 
 CONFIGURATIONS = ("ai", "ra", "ldb")
 """Coding configurations: all intra, random access, low delay B."""
@@ -139,7 +139,7 @@ class SuppliedFacts:
 
     Attributes:
         file: Name of the supplied file.
-        codec: One of `codecnn.video.STREAM_CODECS` for a bitstream, else None.
+        codec: One of `codecnn.pictures.files.STREAM_CODECS` for a bitstream, else None.
         ctu_size: CTU size of the bitstream.
         md5s: Number of pictures whose MD5 the bitstream states.
     """

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from codecnn.base.errors import ConfigError, EncoderError, FormatError
 from codecnn.codec.base import CodecSettings, CodedPicture
-from codecnn.errors import ConfigError, EncoderError, FormatError
-from codecnn.quality import mean_psnr, mse, peak_value
-from codecnn.video import Picture, Plane, VideoFormat, convert, open_raw
+from codecnn.pictures.files import Picture, Plane, VideoFormat, convert, open_raw
+from codecnn.pictures.metrics import mean_psnr, mse, peak_value
 
 HEVC_MAX_QP = 51
 """Largest SliceQpY of HEVC (H.265 clause 7.4.7.1)."""
@@ -253,5 +253,6 @@ def _sse(a: Plane, b: Plane) -> float:
 
 
 def _psnr(mse: float, peak: float) -> float:
-    # NumPy's logarithm, which codecnn.quality uses, can differ in the last bit, and stores contain these values.
+    # NumPy's logarithm, which codecnn.pictures.metrics uses, can differ in the last bit, and stores contain these
+    # values.
     return 10 * math.log10(peak**2 / mse) if mse else LOSSLESS_PSNR

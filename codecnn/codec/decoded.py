@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.errors import ConfigError, FormatError
+from codecnn.base.files import atomic_path
+from codecnn.base.outputs import check_outputs
 from codecnn.codec.blocks.stream_planes import as_samples
 from codecnn.codec.blocks.vvc_stream import read_output_pictures
-from codecnn.errors import ConfigError, FormatError
-from codecnn.outputs import check_outputs
-from codecnn.runs import atomic_path
-from codecnn.video import STANDARD_STREAM, VideoFormat, VideoWriter, create_video, probe_stream
+from codecnn.pictures.files import STANDARD_STREAM, VideoFormat, VideoWriter, create_video, probe_stream
 
 if TYPE_CHECKING:
-    from codecnn.reconstruct import PictureHook
+    from codecnn.vvc.decoder import PictureHook
 
 Plane = npt.NDArray[Any]
 
@@ -65,16 +65,16 @@ def decode_file(
     A .y4m file, "-" (Y4M to standard output) or a .yuv file gets the pictures of one kind; the decoded pictures by
     default. Any other name is a folder with one file for each plane: raw files of grey pictures as `write_planes`
     describes them, and for planes of motion motion_00000.npz and so on, one for each picture, with the arrays that
-    `codecnn.reconstruct.MOTION_PLANES` describes. Files are written completely or not at all.
+    `codecnn.vvc.decoder.MOTION_PLANES` describes. Files are written completely or not at all.
 
     Args:
         stream: VVC byte stream, or a container with a VVC stream.
         output: File or folder; None decodes only.
-        planes: Planes of `codecnn.reconstruct`, or kinds of them such as unf for all its components.
+        planes: Planes of `codecnn.vvc.decoder`, or kinds of them such as unf for all its components.
         frames: Number of pictures to decode from the start; all by default.
         check: Called with each picture. Without it the first picture that differs from its hash is an error.
         progress: Called with the number of finished pictures and the number of all pictures.
-        hook: Filter in the coding loop; see `codecnn.reconstruct.decode_stream`.
+        hook: Filter in the coding loop; see `codecnn.vvc.decoder.decode_stream`.
 
     Returns:
         Properties of the pictures.
@@ -86,7 +86,7 @@ def decode_file(
         UnsupportedError: The stream uses an unsupported tool, or was coded with a CNN filter in the loop and there is
             no hook.
     """
-    from codecnn.reconstruct import decode_stream
+    from codecnn.vvc.decoder import decode_stream
 
     target = None if output is None else Path(output)
     if target is not None and _is_video(target):
@@ -125,7 +125,7 @@ def _is_video(target: Path) -> bool:
 
 def _names(stream: Path | str, target: Path | None, planes: Sequence[str]) -> tuple[str, ...]:
     """Return the planes to decode, with the kinds among `planes` as their components."""
-    from codecnn.reconstruct import MOTION_PLANES, PLANES
+    from codecnn.vvc.decoder import MOTION_PLANES, PLANES
 
     letters = "y" if read_output_pictures(stream)[0].sps.sps_chroma_format_idc == 0 else _LETTERS
     names: list[str] = []

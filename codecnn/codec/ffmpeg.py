@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from codecnn.video import VideoFormat, decode, decoder_arguments, ffmpeg_identity, require_encoder, run
+from codecnn.pictures.files import VideoFormat, decode, decoder_arguments, ffmpeg_identity, require_encoder, run
 
 
 def raw_input(ffmpeg: str, source: str, source_format: VideoFormat, *log: str) -> list[str]:
@@ -79,9 +79,9 @@ def decode_stream(
         bitstream: Elementary stream of VVC, HEVC, AVC or AV1.
         output: Raw YUV file to write.
         video_format: Format of the output.
-        loop_filters: See `codecnn.video.decoder_arguments`.
-        crop: See `codecnn.video.decoder_arguments`.
-        decoder: See `codecnn.video.decoder_arguments`.
+        loop_filters: See `codecnn.pictures.files.decoder_arguments`.
+        crop: See `codecnn.pictures.files.decoder_arguments`.
+        decoder: See `codecnn.pictures.files.decoder_arguments`.
         filters: ffmpeg's filters for the decoded pictures.
         name: Name of the stream in messages; the name of the file by default.
 

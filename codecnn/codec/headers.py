@@ -1,7 +1,7 @@
 """Headers of coded streams: size, order, slice types and slice QPs of the pictures.
 
-VVC headers are parsed by `codecnn.vvc`; `av1_headers` and `avc_headers` read those of AV1 and AVC. HEVC headers and the
-sizes of access units come from ffmpeg (its bitstream filter trace_headers). Slice data is not parsed.
+VVC headers are parsed by `codecnn.vvc.syntax`; `av1_headers` and `avc_headers` read those of AV1 and AVC. HEVC headers
+and the sizes of access units come from ffmpeg (its bitstream filter trace_headers). Slice data is not parsed.
 """
 
 import contextlib
@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from codecnn.base.errors import EncoderError, FormatError, MissingFileError
 from codecnn.codec.av1_headers import av1_info, read_av1
 from codecnn.codec.avc_headers import avc_info, read_avc
 from codecnn.codec.blocks.vvc_stream import StreamInfo, StreamPicture, stream_info, warn_of_fields
 from codecnn.codec.trace import trace_packets
-from codecnn.errors import EncoderError, FormatError, MissingFileError
-from codecnn.video import HEVC_SUFFIXES as HEVC_SUFFIXES
-from codecnn.video import byte_stream
+from codecnn.pictures.files import HEVC_SUFFIXES as HEVC_SUFFIXES
+from codecnn.pictures.files import byte_stream
 
 Elements = Mapping[str, int]
 """Syntax elements of a NAL unit by their names in the standard; of a repeated element the last value."""
@@ -31,7 +31,7 @@ _TYPES = "BPI"
 
 
 def read_headers(path: Path) -> StreamInfo:
-    """Read the headers of a stream of VVC, HEVC, AVC or AV1, see `codecnn.video.byte_stream`.
+    """Read the headers of a stream of VVC, HEVC, AVC or AV1, see `codecnn.pictures.files.byte_stream`.
 
     The slice QPs of AV1 are those of `av1_qp`.
 
@@ -95,7 +95,7 @@ class AccessUnit:
 
 
 def access_units(path: Path) -> Iterator[AccessUnit]:
-    """Read the access units of a VVC or HEVC stream in decoding order, see `codecnn.video.byte_stream`.
+    """Read the access units of a VVC or HEVC stream in decoding order, see `codecnn.pictures.files.byte_stream`.
 
     Yields:
         The access units; memory holds one.

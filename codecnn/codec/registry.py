@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from codecnn.base.errors import ConfigError
 from codecnn.codec.base import Codec, CodecTools, CodedSequence
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.blocks.vtm_statistics import read_vtm_stats
@@ -14,7 +15,6 @@ from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.codec.encoders.libx264 import AvcCodec
 from codecnn.codec.encoders.libx265 import HevcCodec, x265_tables
 from codecnn.codec.encoders.program_arguments import HM, VTM, VVENC
-from codecnn.errors import ConfigError
 
 BUNDLED: dict[str, Callable[[], Codec]] = {
     "vvc": VvcCodec,
@@ -99,7 +99,7 @@ def internal_bit_depth(codec: str) -> int:
 
 
 def standard_of(codec: str) -> str:
-    """Return the standard that a back end codes, by its name as `codecnn.video.STANDARD_NAMES` has it, e.g. "hevc"."""
+    """Return the standard that a back end codes, by its name in `pictures.files.STANDARD_NAMES`, e.g. "hevc"."""
     if codec in EXTERNAL:
         return "vvc" if codes_vvc(codec) else "hevc"
     return {"svtav1": "av1", "kvazaar": "hevc"}.get(codec, codec)

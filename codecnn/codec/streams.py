@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.fft import dctn
 
+from codecnn.base.errors import ConfigError
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, SuppliedFacts
 from codecnn.codec.blocks.vvc_stream import StreamInfo
 from codecnn.codec.checks import measured_picture
 from codecnn.codec.ffmpeg import decode_stream
 from codecnn.codec.headers import access_units, output_pictures, picture_bits, read_headers, slice_qp
-from codecnn.errors import ConfigError
-from codecnn.video import (
+from codecnn.pictures.files import (
     Picture,
     Video,
     VideoFormat,

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from codecnn.errors import EncoderError, FormatError, ToolMissingError
-from codecnn.video import ffmpeg_path, run
+from codecnn.base.errors import EncoderError, FormatError, ToolMissingError
+from codecnn.pictures.files import ffmpeg_path, run
 
 _PACKET = re.compile(r"Packet: (\d+) bytes")
 _ELEMENT = re.compile(r"(\d+) +([\w.]+(?:\[\d+\])*) .*?([01]*) = (-?\d+)")

@@ -22,7 +22,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from codecnn.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
+from codecnn.base.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
+from codecnn.base.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
+from codecnn.base.files import (
+    atomic_path,
+    disk_errors,
+    read_json,
+    remove_tree,
+    sha256_file,
+    sha256_json,
+    write_json,
+    write_jsonl,
+    write_text,
+)
+from codecnn.base.leftovers import remove_leftovers
+from codecnn.base.outputs import check_outputs
+from codecnn.base.planes import TRANSFORM_FILE
 from codecnn.codec import (
     STREAMS,
     BlockTable,
@@ -66,22 +81,7 @@ from codecnn.dataset.unit_files import (
     write_blocks,
     write_temporal_planes,
 )
-from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
-from codecnn.leftovers import remove_leftovers
-from codecnn.outputs import check_outputs
-from codecnn.planes import TRANSFORM_FILE
-from codecnn.runs import (
-    atomic_path,
-    disk_errors,
-    read_json,
-    remove_tree,
-    sha256_file,
-    sha256_json,
-    write_json,
-    write_jsonl,
-    write_text,
-)
-from codecnn.video import READER_VERSION
+from codecnn.pictures.files import READER_VERSION
 
 PRUNE_ADVICE = "build into another folder to keep them, or remove them with --prune (prune=True in Python)"
 """Advice of the message about units that do not belong to the recipe."""

@@ -22,14 +22,14 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from codecnn.base.errors import ConfigError
+from codecnn.base.keywords import checked_keywords
+from codecnn.base.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, QP_PLANE
 from codecnn.dataset.loader import Batch, TrainingBatches, as_floats, as_tensors
 from codecnn.dataset.patches import Patch, PatchReader, copy_window
 from codecnn.dataset.sampling import ALIGNMENT
 from codecnn.dataset.store import Store, open_store
 from codecnn.dataset.unit import Unit
-from codecnn.errors import ConfigError
-from codecnn.keywords import checked_keywords
-from codecnn.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, QP_PLANE
 
 
 @checked_keywords()

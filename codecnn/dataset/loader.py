@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from codecnn.base.errors import ConfigError, StoreError
+from codecnn.base.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, QP_PLANE, QP_SCALE, SLICE_TYPE_PLANE
 from codecnn.dataset.patches import FILE_PLANES, IntArray, Patch, PatchReader, PlaneCut
 from codecnn.dataset.sampling import ALIGNMENT, Positions, Sampler, UnitsShare
 from codecnn.dataset.unit import Unit
-from codecnn.errors import ConfigError, StoreError
-from codecnn.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, QP_PLANE, QP_SCALE, SLICE_TYPE_PLANE
-from codecnn.quality import ctu_grid
+from codecnn.pictures.metrics import ctu_grid
 
 Batch = dict[str, Tensor]
 Layout = list[tuple[str, torch.dtype, tuple[int, ...], int]]

@@ -9,15 +9,15 @@ from pathlib import Path
 from filelock import FileLock
 from pydantic import Field
 
+from codecnn.base.errors import CodecnnError, FormatError, StoreError
+from codecnn.base.files import file_state, is_settled, read_json, sha256_file, sha256_json, write_json
+from codecnn.base.leftovers import shortened
 from codecnn.codec import CODING_BLOCK_SIZE
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import Format, Record, Variant
 from codecnn.dataset.sources import Source
 from codecnn.dataset.variants import fit_scale, vary_picture, vary_rgb
-from codecnn.errors import CodecnnError, FormatError, StoreError
-from codecnn.leftovers import shortened
-from codecnn.runs import file_state, is_settled, read_json, sha256_file, sha256_json, write_json
-from codecnn.video import (
+from codecnn.pictures.files import (
     Picture,
     Video,
     VideoFormat,

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.dataset.unit import Unit, map_cells
-from codecnn.errors import ConfigError, StoreError
-from codecnn.planes import (
+from codecnn.base.errors import ConfigError, StoreError
+from codecnn.base.planes import (
     BLOCK_SIZE,
     CELL_FILES,
     CELL_PLANES,
@@ -24,7 +23,8 @@ from codecnn.planes import (
     TEACHER_PLANES,
     how_to_have,
 )
-from codecnn.video import map_file
+from codecnn.dataset.unit import Unit, map_cells
+from codecnn.pictures.files import map_file
 
 IntArray = npt.NDArray[np.int64]
 

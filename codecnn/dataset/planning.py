@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from codecnn.base.errors import CodecnnError, ConfigError, StoreError
+from codecnn.base.files import read_json, sha256_json
+from codecnn.base.leftovers import shortened
 from codecnn.codec import Codec, CodecSettings, CodecTools, SuppliedStream, block_reader_version
 from codecnn.dataset.originals import LONGEST_NAME, original_name, source_sha256
 from codecnn.dataset.recipe import Recipe
@@ -15,9 +18,6 @@ from codecnn.dataset.records import CodedUnit
 from codecnn.dataset.sources import Source, by_lowest_qp, drawn_qps
 from codecnn.dataset.store import SCHEMA
 from codecnn.dataset.unit_files import REBUILT, TEMPORAL, rebuilt_facts, same_stream_keys, temporal_facts
-from codecnn.errors import CodecnnError, ConfigError, StoreError
-from codecnn.leftovers import shortened
-from codecnn.runs import read_json, sha256_json
 
 CODED, UNIT = "coded", "unit.json"
 

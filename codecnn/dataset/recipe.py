@@ -15,12 +15,12 @@ from pydantic import (
     model_validator,
 )
 
+from codecnn.base.errors import ConfigError
+from codecnn.base.planes import MAX_QP, REBUILT_PLANES, STREAM_PLANES, TEMPORAL_PLANES, file_of
 from codecnn.codec import CODECS, CONFIGURATIONS, STREAMS, UNKNOWN_PRESET, CodecSettings, CodecTools, codes_vvc
 from codecnn.dataset.records import Coding
 from codecnn.dataset.supplied import DecodedSpec, NumberAsText, QpScale, StreamSpec
 from codecnn.dataset.variants import VariantsSpec
-from codecnn.errors import ConfigError
-from codecnn.planes import MAX_QP, REBUILT_PLANES, STREAM_PLANES, TEMPORAL_PLANES, file_of
 
 Split = Literal["train", "val", "test"]
 CtuSize = Literal[16, 32, 64, 128]
@@ -336,7 +336,7 @@ class Recipe(_Spec):
 
     @property
     def rebuilt_planes(self) -> list[str]:
-        """Names in `planes` that `codecnn.reconstruct` rebuilds from the bitstream."""
+        """Names in `planes` that `codecnn.vvc.decoder` rebuilds from the bitstream."""
         return [name for name in self.planes if name in REBUILT_PLANES]
 
     @property

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
 
-from codecnn.errors import FormatError, StoreError
-from codecnn.video import VideoFormat
+from codecnn.base.errors import FormatError, StoreError
+from codecnn.pictures.files import VideoFormat
 
 
 class Record(BaseModel):

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from codecnn.base.errors import ConfigError, StoreError
 from codecnn.dataset.patches import Patch
 from codecnn.dataset.store import CTUS
 from codecnn.dataset.unit import Unit
-from codecnn.errors import ConfigError, StoreError
 
 ALIGNMENT = 8
 """Random patches start on the 8x8 grid on which VVC and HEVC deblock; flips and transposes keep that grid in place."""

@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from codecnn.base.errors import ConfigError, MissingFileError
 from codecnn.codec import SuppliedStream
 from codecnn.dataset.recipe import EncoderSpec, Recipe, SequenceSpec
 from codecnn.dataset.records import CodedUnit, Variant
 from codecnn.dataset.supplied import DecodedSpec
 from codecnn.dataset.variants import uniform
-from codecnn.errors import ConfigError, MissingFileError
-from codecnn.video import is_still, stills_in
+from codecnn.pictures.files import is_still, stills_in
 
 _SKIMAGE_PREFIX = "skimage:"
 _NAME = "{name}"

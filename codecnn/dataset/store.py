@@ -20,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from codecnn.base.errors import MissingFileError, StoreError
+from codecnn.base.files import read_json, read_jsonl, sha256_file
+from codecnn.base.notebook import html_table
 from codecnn.codec import UNKNOWN_CODEC
 from codecnn.dataset.records import Manifest
 from codecnn.dataset.unit import Unit
-from codecnn.errors import MissingFileError, StoreError
-from codecnn.notebook import html_table
-from codecnn.runs import read_json, read_jsonl, sha256_file
-from codecnn.video import READER_VERSION, STILL_SUFFIXES, VIDEO_SUFFIXES, changed_name
+from codecnn.pictures.files import READER_VERSION, STILL_SUFFIXES, VIDEO_SUFFIXES, changed_name
 
 SCHEMA = 2
 """Version of the store's layout."""
@@ -101,7 +101,7 @@ class Store:
 
 
 def input_files(*sources: Path | str | None) -> list[Path]:
-    """List what is read of sources, for `codecnn.outputs.check_outputs`.
+    """List what is read of sources, for `codecnn.base.outputs.check_outputs`.
 
     Args:
         sources: Files, folders of still pictures, and stores; None is skipped.
@@ -191,8 +191,8 @@ def doubtful_sources(store: Store) -> list[str]:
     """List the sources of a store that reader version 1 may have read wrong, as its recipe names them.
 
     That reader misread some kinds of still pictures and of layouts in names of raw files (see
-    `codecnn.video.READER_VERSION`). The store does not hold the sources, so which files were misread is known only when
-    the store is built again: that codes misread files again and keeps the units of all others.
+    `codecnn.pictures.files.READER_VERSION`). The store does not hold the sources, so which files were misread is known
+    only when the store is built again: that codes misread files again and keeps the units of all others.
 
     Args:
         store: The store.

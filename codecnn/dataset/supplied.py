@@ -14,8 +14,8 @@ from pydantic import (
     model_validator,
 )
 
-from codecnn.errors import ConfigError
-from codecnn.planes import MAX_QP
+from codecnn.base.errors import ConfigError
+from codecnn.base.planes import MAX_QP
 
 NumberAsText = BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)
 """Makes a text of a number, since YAML reads 420 as one."""

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from codecnn.base.errors import StoreError
+from codecnn.base.files import read_json
+from codecnn.base.planes import LUMA_FILES, SAMPLE_PLANES, SLICE_TYPES, how_to_have
 from codecnn.dataset.records import CodedUnit, Coding, EncoderTime
-from codecnn.errors import StoreError
-from codecnn.motion import temporal_number
-from codecnn.planes import LUMA_FILES, SAMPLE_PLANES, SLICE_TYPES, how_to_have
-from codecnn.runs import read_json
-from codecnn.video import Video, open_raw
+from codecnn.pictures.files import Video, open_raw
+from codecnn.pictures.motion import temporal_number
 
 SECONDS = "seconds.json"
 """File of a unit with the encoder's time."""
@@ -121,7 +121,7 @@ class Unit(CodedUnit):
         """Read a temporal plane of a picture.
 
         Args:
-            name: Name of the plane, of `codecnn.planes.TEMPORAL_PLANES`.
+            name: Name of the plane, of `codecnn.base.planes.TEMPORAL_PLANES`.
             picture: Number of the picture in output order.
 
         Returns:
@@ -143,7 +143,7 @@ class Unit(CodedUnit):
     def block_planes(self) -> npt.NDArray[np.int8] | None:
         """Map the planes of the coding tree, shape (pictures, planes, ceil(h/4), ceil(w/4)).
 
-        The planes are `codecnn.planes.BLOCK_PLANES`, -1 where a value is not known.
+        The planes are `codecnn.base.planes.BLOCK_PLANES`, -1 where a value is not known.
 
         Returns:
             The planes, or None if the unit's CU table is not known.
@@ -154,7 +154,7 @@ class Unit(CodedUnit):
         return self.cells("block_planes")
 
     def cells(self, file: str) -> npt.NDArray[np.int8] | None:
-        """Map the planes of 4x4 cells of one of `codecnn.planes.CELL_FILES`, with the shape of `block_planes`.
+        """Map the planes of 4x4 cells of one of `codecnn.base.planes.CELL_FILES`, with the shape of `block_planes`.
 
         Returns:
             The planes, or None if the unit has no such file.

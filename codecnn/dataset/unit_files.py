@@ -13,6 +13,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from codecnn.base.errors import StoreError
+from codecnn.base.files import atomic_path, read_json, sha256_file, sha256_json
+from codecnn.base.planes import (
+    BLOCK_PLANES,
+    LUMA_FILES,
+    RECIPE_PLANES,
+    REFERENCE_FILE,
+    TEMPORAL_PLANES,
+    TRANSFORM_PLANES,
+    file_of,
+)
 from codecnn.codec import (
     DECISIONS_FILE,
     REBUILDER_VERSION,
@@ -28,20 +39,9 @@ from codecnn.codec import write_blocks as write_table
 from codecnn.dataset.originals import Original
 from codecnn.dataset.records import CodedUnit, EncoderTime, GivenRecord, InLoopRecord, PictureRecord
 from codecnn.dataset.store import UNIT_SCHEMA
-from codecnn.errors import StoreError
-from codecnn.motion import MATCHER_VERSION, References, temporal_planes
-from codecnn.planes import (
-    BLOCK_PLANES,
-    LUMA_FILES,
-    RECIPE_PLANES,
-    REFERENCE_FILE,
-    TEMPORAL_PLANES,
-    TRANSFORM_PLANES,
-    file_of,
-)
-from codecnn.quality import ctu_grid, ctu_means, psnr_of_mse
-from codecnn.runs import atomic_path, read_json, sha256_file, sha256_json
-from codecnn.video import create_video, open_raw
+from codecnn.pictures.files import create_video, open_raw
+from codecnn.pictures.metrics import ctu_grid, ctu_means, psnr_of_mse
+from codecnn.pictures.motion import MATCHER_VERSION, References, temporal_planes
 
 BLOCKS_FILE, BLOCK_PLANES_FILE, TRANSFORMS_FILE = "blocks.parquet", "block_planes.npy", "transforms.npy"
 LOG_FILE = "log.txt"
@@ -76,7 +76,7 @@ def write_temporal_planes(folder: Path, files: Sequence[str], sequence: CodedSeq
     """Write files of temporal planes of a unit, such as neighbours.yuv.
 
     A file is raw grey video in the bit depth of the decoded pictures: for each picture in output order the planes that
-    `codecnn.planes.LUMA_FILES` lists.
+    `codecnn.base.planes.LUMA_FILES` lists.
 
     Args:
         folder: Folder of the unit.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from codecnn.dataset.records import Variant
-from codecnn.video import Picture, VideoFormat
+from codecnn.pictures.files import Picture, VideoFormat
 
 Kernel = Literal["area", "bilinear", "bicubic", "lanczos"]
 Real = npt.NDArray[np.float64]

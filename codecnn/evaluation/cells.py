@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from codecnn.cluster import Progress, Shard, check_shard, of_shard, work_through
+from codecnn.base.cluster import Progress, Shard, check_shard, of_shard, work_through
+from codecnn.base.errors import CodecnnError, ConfigError, ModelError
+from codecnn.base.files import atomic_path, file_stem, read_json, sha256_file, sha256_json, write_json
 from codecnn.dataset import Unit
-from codecnn.errors import CodecnnError, ConfigError, ModelError
 from codecnn.evaluation.measure import (
     UNKNOWN_DEVICE,
     Cell,
@@ -28,8 +29,7 @@ from codecnn.evaluation.measure import (
     parse_metrics,
 )
 from codecnn.filtering import QP_OFFSETS, Decisions
-from codecnn.runs import atomic_path, file_stem, read_json, sha256_file, sha256_json, write_json
-from codecnn.video import warn
+from codecnn.pictures.files import warn
 
 CELL_SCHEMA = 3
 """Schema version of cell files, part of their key; raise it when filters start to compute other samples.
@@ -126,7 +126,7 @@ def measure_distributed(
 
     Raises:
         ConfigError: An entry has no `load` function for the workers, or an option is invalid (see `measure_cells`).
-        WorkerError: The workers failed; see `codecnn.cluster.work_through`.
+        WorkerError: The workers failed; see `codecnn.base.cluster.work_through`.
     """
     check_shard(shard)
     _check(entries, metrics, decisions)

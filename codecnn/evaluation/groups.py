@@ -7,9 +7,9 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 from scipy.special import stdtrit
 
+from codecnn.base.errors import CodecnnError
 from codecnn.codec import UNKNOWN_CODEC, output_pictures, read_headers
 from codecnn.dataset import Unit
-from codecnn.errors import CodecnnError
 from codecnn.evaluation.measure import Cell
 from codecnn.evaluation.rows import (
     AFTER,
@@ -22,7 +22,7 @@ from codecnn.evaluation.rows import (
     make_row,
     mean_rates,
 )
-from codecnn.video import stream_codec
+from codecnn.pictures.files import stream_codec
 
 CONFIDENCE = 0.95
 """Share of samples whose confidence interval contains the true mean."""

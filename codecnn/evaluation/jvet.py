@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from codecnn.errors import MissingFileError, TableError
+from codecnn.base.errors import MissingFileError, TableError
+from codecnn.base.files import provenance, read_json, write_csv, write_text
+from codecnn.base.outputs import check_outputs
 from codecnn.evaluation.in_loop import LoopModel, LoopResults, LoopRow
 from codecnn.evaluation.report import render
 from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
@@ -24,9 +26,7 @@ from codecnn.evaluation.rows import (
     mean_gains,
     mean_rates,
 )
-from codecnn.outputs import check_outputs
-from codecnn.quality import psnr_yuv_611
-from codecnn.runs import provenance, read_json, write_csv, write_text
+from codecnn.pictures.metrics import psnr_yuv_611
 
 CONFIGURATIONS = {"ai": "All intra", "ra": "Random access", "ldb": "Low delay B"}
 """Titles of the configurations, in the order of the sheets of the common test conditions."""

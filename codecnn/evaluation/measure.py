@@ -16,8 +16,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
+from codecnn.base.errors import ConfigError, FormatError
+from codecnn.base.files import sha256_json
+from codecnn.base.leftovers import temporary_folder
+from codecnn.base.runtime import Runtime
 from codecnn.dataset import PictureRecord, Unit
-from codecnn.errors import ConfigError, FormatError
 from codecnn.filtering import (
     Decisions,
     Filtered,
@@ -27,12 +30,9 @@ from codecnn.filtering import (
     sequence_pays,
     unit_planes,
 )
-from codecnn.leftovers import temporary_folder
 from codecnn.models import Card, as_card
-from codecnn.quality import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, mse, psnr, ssim, vmaf
-from codecnn.runs import sha256_json
-from codecnn.runtime import Runtime
-from codecnn.video import Picture, create_video
+from codecnn.pictures.files import Picture, create_video
+from codecnn.pictures.metrics import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, mse, psnr, ssim, vmaf
 
 METRICS = ("psnr", "ssim", "ms_ssim", "vmaf")
 """Names of the quality metrics that an evaluation can measure."""

@@ -12,8 +12,9 @@ from typing import Any
 import jinja2
 import pyarrow.parquet as pq
 
+from codecnn.base.errors import TableError
+from codecnn.base.files import write_text
 from codecnn.codec import UNKNOWN_PRESET
-from codecnn.errors import TableError
 from codecnn.evaluation.figures import (
     CHANGE_GAIN,
     ERROR_GAIN,
@@ -26,7 +27,6 @@ from codecnn.evaluation.measure import Cell, Crop, shown_units
 from codecnn.evaluation.results import Results, joint_notes
 from codecnn.evaluation.rows import AFTER, PLANES, QUALITIES, Gains, Rates, ResultRow
 from codecnn.evaluation.training_range import CONFIGURATION_NAMES
-from codecnn.runs import write_text
 
 MAX_MAPS = 6
 """Largest number of sequences of which the page shows a CTU map."""

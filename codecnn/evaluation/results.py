@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pydantic import Field
 
+from codecnn.base.files import provenance
+from codecnn.base.notebook import data_frame, html_table
 from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET
 from codecnn.dataset import Store, StoredRecipe, codecs
 from codecnn.evaluation.groups import ClassMeans, PictureTypes, by_picture_type, class_means
@@ -31,9 +33,7 @@ from codecnn.evaluation.rows import (
 )
 from codecnn.evaluation.training_range import CONFIGURATION_NAMES, untrained_coding, untrained_qp
 from codecnn.models import Card
-from codecnn.notebook import data_frame, html_table
-from codecnn.quality import peak_value
-from codecnn.runs import provenance
+from codecnn.pictures.metrics import peak_value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ class Results(Record):
         label: Meaning of the gain: in the loop, behind the decoder, or before the in-loop filter.
         device: Device on which the cells were timed; "mixed" if they were timed on several, "unknown" if unrecorded.
         threads: Number of CPU threads of the timing; None if it differs between cells or is unrecorded.
-        runtime: How the network was computed, as `codecnn.runtime.Runtime`; None if it differs between cells or is
+        runtime: How the network was computed, as `codecnn.base.runtime.Runtime`; None if it differs between cells or is
             unrecorded.
         bd_rate: Mean over all sequences.
         bd_rate_by_class: Mean over the sequences of a class.

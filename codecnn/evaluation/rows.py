@@ -7,10 +7,18 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from codecnn.base.errors import ConfigError, TableError
 from codecnn.dataset import Unit
-from codecnn.errors import ConfigError, TableError
 from codecnn.evaluation.measure import PictureMeasure
-from codecnn.quality import MIN_POINTS, MIN_SIDE, bd_rate, mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
+from codecnn.pictures.metrics import (
+    MIN_POINTS,
+    MIN_SIDE,
+    bd_rate,
+    mean_psnr,
+    psnr_of_mean_mse,
+    psnr_yuv_611,
+    psnr_yuv_mse,
+)
 
 PLANES = ("y", "u", "v")
 """Names of the colour planes."""
@@ -220,8 +228,8 @@ def gains_by_plane(rows: Sequence[ResultRow], suffix: str) -> dict[str, Gains]:
 def bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[str]) -> Rates:
     """Compute the BD-rates of one sequence over its decoded pictures.
 
-    `codecnn.quality.bd_rate` refuses curves of fewer than four points, curves whose quality does not rise with the
-    rate, and curves that share less than half of the shorter one's range, because the result would depend on the
+    `codecnn.pictures.metrics.bd_rate` refuses curves of fewer than four points, curves whose quality does not rise with
+    the rate, and curves that share less than half of the shorter one's range, because the result would depend on the
     interpolation alone.
 
     Args:

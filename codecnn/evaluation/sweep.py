@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from codecnn.cluster import WHOLE, Progress, Shard
+from codecnn.base.cluster import WHOLE, Progress, Shard
+from codecnn.base.files import atomic_path, file_stem, write_csv, write_json, write_text
 from codecnn.codec import POSITION_COLUMNS, write_block_values
 from codecnn.dataset import Store
 from codecnn.evaluation.cells import measure_cells, measure_distributed, prune_cells
@@ -24,7 +25,6 @@ from codecnn.evaluation.report import write_report
 from codecnn.evaluation.results import Results, ResultsList, summarise
 from codecnn.evaluation.rows import AFTER, PLANES
 from codecnn.filtering import Decisions
-from codecnn.runs import atomic_path, file_stem, write_csv, write_json, write_text
 
 RESULT_FILES = (
     *("results.json", "results.csv", "results.md", "pictures.csv", "jvet.csv", "ctus.parquet", "report.html"),
@@ -80,7 +80,7 @@ def evaluate(
     Raises:
         ConfigError: Unknown metric or decisions, or two filters with the same name.
         ModelError: A card does not state the SHA-256 of its weights.
-        WorkerError: The workers failed; see `codecnn.cluster.work_through`.
+        WorkerError: The workers failed; see `codecnn.base.cluster.work_through`.
     """
     units = store.split(split)
     ctu_size = store.manifest.recipe.ctu_size

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from codecnn.codec import UNKNOWN_CODEC, StreamPicture, standard_of
 from codecnn.dataset import StoredRecipe
 from codecnn.models import Card, TrainedOn
-from codecnn.video import STANDARD_NAMES
+from codecnn.pictures.files import STANDARD_NAMES
 
 CONFIGURATION_NAMES = {"ai": "all intra", "ra": "random access", "ldb": "low delay"}
 """Names of the configurations in sentences."""
@@ -36,7 +36,7 @@ def other_codec(card: Card, codec: str) -> str | None:
 
     Args:
         card: Card of the weights.
-        codec: Name of the standard, as `codecnn.video.stream_codec` returns it.
+        codec: Name of the standard, as `codecnn.pictures.files.stream_codec` returns it.
 
     Returns:
         A sentence with what was measured; None if the codec is among those of the training, or if the card does not

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from codecnn.errors import ConfigError, ToolMissingError
+from codecnn.base.errors import ConfigError, ToolMissingError
+from codecnn.base.files import atomic_path
 from codecnn.evaluation.jvet import RATE_COLUMNS, Table, by_filter
 from codecnn.evaluation.rows import AFTER, PLANES, ResultRow, by_sequence
-from codecnn.runs import atomic_path
 
 SUMMARY_ROWS = ("Class A1", "Class A2", "Class B", "Class C", "Class E", "Overall", "Class D", "Class F")
 """Rows of the summary in the order of the common test conditions; further rows of a table follow them."""

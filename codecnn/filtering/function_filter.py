@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.errors import ConfigError, ModelError
+from codecnn.base.errors import ConfigError, ModelError
 from codecnn.filtering.planes import NO_PLANES, Array, Planes, check_slice_qp, components, round_samples
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
 
 
 class FunctionFilter:
@@ -17,7 +17,7 @@ class FunctionFilter:
     Args:
         function: Takes a `Picture`, and the slice QP if it has a parameter `qp`. Returns a `Picture` of the same size
             and bit depth, or luma alone, shape (h, w). Samples may be floats; they are rounded and clipped.
-        key: Text that stands for all that decides the samples, if `codecnn.fingerprint` cannot hash the function;
+        key: Text that stands for all that decides the samples, if `codecnn.base.fingerprint` cannot hash the function;
             another function, or another state of it, must have another key.
 
     Raises:

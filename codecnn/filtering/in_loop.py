@@ -8,6 +8,9 @@ that it can be sent to the workers of a cluster.
 from dataclasses import dataclass
 from pathlib import Path
 
+from codecnn.base.errors import ConfigError, ModelError
+from codecnn.base.files import content_sha256, sha256_file
+from codecnn.base.planes import SLICE_TYPE_PLANE
 from codecnn.codec import (
     DECISIONS_FILE,
     CodecSettings,
@@ -21,7 +24,6 @@ from codecnn.codec import (
     loop_params,
 )
 from codecnn.dataset import InLoopSpec
-from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering.decisions import Decision, write_decisions
 from codecnn.filtering.integer import find_integers, is_integer
 from codecnn.filtering.keys import filter_key
@@ -31,10 +33,8 @@ from codecnn.filtering.network_filter import NetworkFilter
 from codecnn.filtering.planes import PictureFilter, slice_type_plane
 from codecnn.filtering.sequence import Decisions, filter_and_decide
 from codecnn.models import weights_path
-from codecnn.planes import SLICE_TYPE_PLANE
-from codecnn.runs import content_sha256, sha256_file
-from codecnn.video import Picture, VideoFormat, create_video, open_raw
-from codecnn.vvc import SeiMessage
+from codecnn.pictures.files import Picture, VideoFormat, create_video, open_raw
+from codecnn.vvc.syntax import SeiMessage
 
 IN_LOOP_PLANES = ("rec_y", "rec_u", "rec_v", "qp", SLICE_TYPE_PLANE)
 """Planes that libvvenc's callback provides inside the coding loop."""

@@ -2,16 +2,16 @@
 
 from typing import Any
 
+from codecnn.base.files import sha256_json
+from codecnn.base.fingerprint import fingerprint, weights_sha256
+from codecnn.base.runtime import Runtime
 from codecnn.filtering.function_filter import FunctionFilter
 from codecnn.filtering.graph_filter import GraphFilter
 from codecnn.filtering.integer import ExactFilter
 from codecnn.filtering.network_filter import FloatFilter
 from codecnn.filtering.planes import PictureFilter
-from codecnn.fingerprint import fingerprint, weights_sha256
 from codecnn.models import Card
 from codecnn.models.graph import Graph
-from codecnn.runs import sha256_json
-from codecnn.runtime import Runtime
 
 
 def filter_key(filter_: PictureFilter, key: str | None = None) -> str:

@@ -5,11 +5,11 @@ from typing import Literal
 
 import torch
 
-from codecnn.errors import ConfigError, MissingFileError, ModelError
+from codecnn.base.errors import ConfigError, MissingFileError, ModelError
+from codecnn.base.keywords import checked_keywords
 from codecnn.filtering.integer import ExactFilter, find_integers, integer_path, is_integer, load_integer
 from codecnn.filtering.network_filter import BFloat16Filter, FloatFilter, NetworkFilter, TF32Filter
 from codecnn.filtering.tiles import Tile
-from codecnn.keywords import checked_keywords
 from codecnn.models import load_model, weights_path
 
 Precision = Literal["float32", "bfloat16", "tf32"]

@@ -1,4 +1,4 @@
-"""The filter in the coding loop of a stream, for the decoder `codecnn.reconstruct`.
+"""The filter in the coding loop of a stream, for the decoder `codecnn.vvc.decoder`.
 
 `LoopFilter` reads the message that each picture carries (docs/reference/loop_filter.md), finds the weights by their
 SHA-256, and filters the picture as the encoder did, in integers.
@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from codecnn.errors import FormatError, MissingFileError, ModelError, UnsupportedError
+from codecnn.base.errors import FormatError, MissingFileError, ModelError, UnsupportedError
+from codecnn.base.files import sha256_file
+from codecnn.base.planes import SLICE_TYPES
 from codecnn.filtering.decisions import (
     Arithmetic,
     LoopParameters,
@@ -26,11 +28,9 @@ from codecnn.filtering.integer import ExactFilter, integer_path, is_integer, loa
 from codecnn.filtering.planes import Array, PictureFilter, round_samples, slice_type_plane
 from codecnn.filtering.sequence import QP_OFFSETS, Decisions, Filtered
 from codecnn.models import card_path, path_of_sha256, weights_path
-from codecnn.planes import SLICE_TYPES
-from codecnn.reconstruct import HookedPicture
-from codecnn.runs import sha256_file
-from codecnn.video import Picture, VideoFormat
-from codecnn.vvc import (
+from codecnn.pictures.files import Picture, VideoFormat
+from codecnn.vvc.decoder import HookedPicture
+from codecnn.vvc.syntax import (
     CHROMA_FORMATS,
     LOOP_FILTER_UUID,
     PREFIX_SEI,
@@ -40,14 +40,14 @@ from codecnn.vvc import (
     md5_message,
     sei_unit,
 )
-from codecnn.vvc import Picture as CodedPicture
+from codecnn.vvc.syntax import Picture as CodedPicture
 
 
 class LoopFilter:
-    """The hook of `codecnn.reconstruct` for streams that were coded with a CNN filter in the loop.
+    """The hook of `codecnn.vvc.decoder` for streams that were coded with a CNN filter in the loop.
 
         from codecnn.filtering import LoopFilter
-        from codecnn.reconstruct import read_pictures
+        from codecnn.vvc.decoder import read_pictures
 
         for poc, planes in read_pictures("stream.266", ("rec_y", "rec_u", "rec_v"), hook=LoopFilter()):
             ...
@@ -66,7 +66,7 @@ class LoopFilter:
         self._filters: dict[str, ExactFilter] = {}
 
     def __call__(self, picture: CodedPicture, planes: list[Array]) -> HookedPicture:
-        """Filter a picture as the encoder did; see `codecnn.reconstruct.PictureHook`.
+        """Filter a picture as the encoder did; see `codecnn.vvc.decoder.PictureHook`.
 
         Args:
             picture: The parsed picture.

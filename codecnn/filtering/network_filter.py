@@ -14,7 +14,9 @@ from typing import ClassVar, TypedDict, Unpack
 import torch
 from torch import Tensor, nn
 
-from codecnn.errors import ConfigError
+from codecnn.base.errors import ConfigError
+from codecnn.base.planes import QP_SCALE
+from codecnn.base.runtime import Runtime, applied
 from codecnn.filtering.planes import (
     NO_PLANES,
     Array,
@@ -39,9 +41,7 @@ from codecnn.filtering.tiles import (
     plane_tensors,
 )
 from codecnn.models import Card, Filtered, FilterNetwork, adapt, as_card, has_user_code, prepare
-from codecnn.planes import QP_SCALE
-from codecnn.runtime import Runtime, applied
-from codecnn.video import Picture, Video
+from codecnn.pictures.files import Picture, Video
 
 
 class FilterOptions(TypedDict, total=False):

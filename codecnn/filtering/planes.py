@@ -13,21 +13,8 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.codec import (
-    RESIDUAL_ZERO,
-    BlockTable,
-    StreamPicture,
-    draw_cells,
-    output_pictures,
-    read_headers,
-    residual_samples,
-    slice_qp,
-)
-from codecnn.dataset import Unit
-from codecnn.errors import ConfigError, FormatError, ModelError, StoreError
-from codecnn.models import CHROMA_PLANES
-from codecnn.motion import References, temporal_planes
-from codecnn.planes import (
+from codecnn.base.errors import ConfigError, FormatError, ModelError, StoreError
+from codecnn.base.planes import (
     BLOCK_SIZE,
     CELL_PLANES,
     MAX_QP,
@@ -39,7 +26,20 @@ from codecnn.planes import (
     how_to_have,
     lowest_qp,
 )
-from codecnn.video import Picture, Video, VideoFormat, stream_codec
+from codecnn.codec import (
+    RESIDUAL_ZERO,
+    BlockTable,
+    StreamPicture,
+    draw_cells,
+    output_pictures,
+    read_headers,
+    residual_samples,
+    slice_qp,
+)
+from codecnn.dataset import Unit
+from codecnn.models import CHROMA_PLANES
+from codecnn.pictures.files import Picture, Video, VideoFormat, stream_codec
+from codecnn.pictures.motion import References, temporal_planes
 
 Array = npt.NDArray[Any]
 Planes = Mapping[str, Array]
@@ -217,7 +217,7 @@ def auxiliary_planes(
         video_format: Format of the decoded pictures.
         videos: Videos whose luma provides planes of samples such as `unf_y`, by plane.
         table: CU table that provides the planes of the coding tree; its `poc` is the number of the picture.
-        rebuilt: Source of the planes rebuilt from a bitstream (`codecnn.planes.REBUILT_PLANES`).
+        rebuilt: Source of the planes rebuilt from a bitstream (`codecnn.base.planes.REBUILT_PLANES`).
         slice_types: Slice type for all pictures, or one for each, which provides the plane `slice_type`.
         temporal: Source of the temporal planes (`temporal_source`) that `videos` do not provide.
 

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from codecnn.errors import ConfigError
+from codecnn.base.errors import ConfigError
+from codecnn.base.planes import MAX_QP
 from codecnn.filtering.decisions import Decision, decide_picture
 from codecnn.filtering.planes import NO_PLANES, Array, PictureFilter, Planes, PlaneSource, round_samples
-from codecnn.planes import MAX_QP
-from codecnn.video import Picture, Video, create_video, forget_pages
+from codecnn.pictures.files import Picture, Video, create_video, forget_pages
 
 Progress = Callable[[int], None]
 """A function that is called with the number of pictures that are done."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from codecnn.errors import ConfigError, ModelError
+from codecnn.base.errors import ConfigError, ModelError
 from codecnn.filtering.planes import Array
 from codecnn.models import (
     CHROMA_PLANES,

@@ -19,13 +19,13 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from codecnn.errors import CodecnnError, ModelError, UserCodeWarning
+from codecnn.base.errors import CodecnnError, ModelError, UserCodeWarning
+from codecnn.base.planes import QP_PLANE, QP_SCALE
 from codecnn.models.base import Filtered, FilterNetwork, named_outputs
 from codecnn.models.graph.nodes import Draft
 from codecnn.models.inference import prepare
 from codecnn.models.planes import CHROMA_PLANES
 from codecnn.models.probe import CELL, Geometry, Probe, call, declared_planes, reason
-from codecnn.planes import QP_PLANE, QP_SCALE
 
 _RESIDUAL_BOUND = 1e-3
 """Largest magnitude of an output, in full scale, that can only be a residual, since the decoded samples are missing."""

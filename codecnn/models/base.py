@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.models.blocks import Block, QpGain, QpModulation
 from codecnn.models.graph.nodes import Draft, Graph
 from codecnn.models.inference import fold

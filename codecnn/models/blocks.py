@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
+from codecnn.base.planes import QP_SCALE
 from codecnn.models.graph.nodes import QPS, Array, Draft
 from codecnn.models.inference import Scratch, add_convolution, convolution
-from codecnn.planes import QP_SCALE
 
 BatchNorm = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 """Batch normalisation of one process or of several."""

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from codecnn.errors import ModelError
-from codecnn.notebook import facts_table
-from codecnn.planes import MAX_QP
-from codecnn.runs import read_json, sha256_file
+from codecnn.base.errors import ModelError
+from codecnn.base.files import read_json, sha256_file
+from codecnn.base.notebook import facts_table
+from codecnn.base.planes import MAX_QP
 
 CARD_SCHEMA = 1
 """Version of the format of cards."""
@@ -28,7 +28,7 @@ def card_path(weights: Path | str) -> Path:
 
 
 def weights_files(*weights: Path) -> list[Path]:
-    """List the files of weights, for `codecnn.outputs.check_outputs`: tensors and cards, also of the integer forms."""
+    """List the files of weights, for `check_outputs`: tensors and cards, also of the integer forms."""
     files = []
     for path in weights:
         stem = path.name.removesuffix(path.suffix)

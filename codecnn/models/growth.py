@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.models.base import FilterNetwork
 from codecnn.models.blocks import DepthwiseBlock, SeparableBlock
 from codecnn.models.transfer import TensorReport, TransferReport

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.errors import ConfigError
-from codecnn.runtime import float32_products
+from codecnn.base.errors import ConfigError
+from codecnn.base.runtime import float32_products
 
 FUSES = hasattr(torch.ops.mkldnn, "_convolution_pointwise") and hasattr(torch.ops.mkldnn, "_convolution_pointwise_")
 """True if PyTorch has oneDNN's convolutions with ReLU and with accumulation; else separate operations are used."""

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from codecnn.planes import CELL_PLANES, QP_PLANE, SLICE_TYPE_PLANE
-from codecnn.planes import SAMPLE_PLANES as SOURCES
+from codecnn.base.planes import CELL_PLANES, QP_PLANE, SLICE_TYPE_PLANE
+from codecnn.base.planes import SAMPLE_PLANES as SOURCES
 
 SAMPLE_PLANES = tuple(SOURCES)
 """Planes of samples, x / 2^bit_depth."""

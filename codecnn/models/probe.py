@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
+from codecnn.base.planes import QP_PLANE, QP_SCALE, SLICE_TYPE_PLANE
 from codecnn.models.base import Filtered, FilterNetwork, named_outputs
 from codecnn.models.planes import CHROMA_PLANES
-from codecnn.planes import QP_PLANE, QP_SCALE, SLICE_TYPE_PLANE
 
 CELL = 64
 """Luma samples of which the sides of probes are multiples; strides up to this number are found."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.models.base import FilterNetwork
 from codecnn.models.blocks import BatchNorm, QpGain, QpModulation
 from codecnn.models.card import Card

@@ -19,17 +19,17 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from codecnn.errors import ConfigError, MissingFileError, ModelError, UserCodeWarning
-from codecnn.keywords import checked_keywords
+from codecnn.base.errors import ConfigError, MissingFileError, ModelError, UserCodeWarning
+from codecnn.base.files import atomic_path, sha256_file, write_json
+from codecnn.base.keywords import checked_keywords
+from codecnn.base.planes import QP_SCALE
+from codecnn.base.user_code import is_permitted, is_reference, permit, source_sha256
 from codecnn.models.base import FilterNetwork, build_graph, named_outputs
 from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_sha256, read_card
 from codecnn.models.cost import complexity
 from codecnn.models.families.modes import ModeClassifier, create_mode_network
 from codecnn.models.planes import CHROMA_PLANES
 from codecnn.models.zoo import create_model, weights_path
-from codecnn.planes import QP_SCALE
-from codecnn.runs import atomic_path, sha256_file, write_json
-from codecnn.user_code import is_permitted, is_reference, permit, source_sha256
 
 _TASKS = {
     "filter": ("a filter", "load_model or `codecnn filter`"),

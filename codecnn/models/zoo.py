@@ -4,8 +4,8 @@
 `low_cost_17.video` (random access and low delay). The architecture alone stands for its default tag. With the suffix
 `.int8` or `.int16` the name means the integer form of the weights.
 
-Weights are files `ARCHITECTURE.TAG.safetensors` in the folder `codecnn/zoo`, each with a card (.json) of the same name;
-a file without a tag has the default tag. New weights need no more than a file and its card there.
+Weights are files `ARCHITECTURE.TAG.safetensors` in the folder `codecnn/models/shipped`, each with a card (.json) of the
+same name; a file without a tag has the default tag. New weights need no more than a file and its card there.
 """
 
 import inspect
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import codecnn.models.families  # noqa: F401 - registers the architectures
-from codecnn.errors import MissingFileError, ModelError
-from codecnn.keywords import checked_keywords, nearest, option_names
+from codecnn.base.errors import MissingFileError, ModelError
+from codecnn.base.files import read_json
+from codecnn.base.keywords import checked_keywords, nearest, option_names
+from codecnn.base.user_code import entry_points, import_reference, is_reference
 from codecnn.models.adapter import build_user_network
 from codecnn.models.base import ARCHITECTURES, Architecture, FilterNetwork
 from codecnn.models.card import Card, card_path, read_card
-from codecnn.runs import read_json
-from codecnn.user_code import entry_points, import_reference, is_reference
 
-FOLDER = Path(__file__).resolve().parents[1] / "zoo"
+FOLDER = Path(__file__).resolve().parent / "shipped"
 """Folder of the weights that come with the package."""
 
 DEFAULT_TAG = "vvc"

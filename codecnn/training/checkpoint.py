@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
 
-from codecnn.errors import ConfigError, StoreError, UserCodeWarning
-from codecnn.runs import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
+from codecnn.base.errors import ConfigError, StoreError, UserCodeWarning
+from codecnn.base.files import append_jsonl, atomic_path, provenance, read_json, read_jsonl, write_json, write_jsonl
 from codecnn.training.distributed import Process, mean_over_processes
 from codecnn.training.execution import Form
 from codecnn.training.run_folder import CHECKPOINT, CONFIG, LOG, METRICS, SCHEMA

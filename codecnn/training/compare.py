@@ -17,13 +17,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_map_only
 
+from codecnn.base.errors import ModelError
+from codecnn.base.planes import QP_SCALE
+from codecnn.base.runtime import float32_products
 from codecnn.dataset import Store, TrainingBatches
-from codecnn.errors import ModelError
 from codecnn.models import FilterNetwork, pick_device, prepare, probe_planes
-from codecnn.planes import QP_SCALE
-from codecnn.runtime import float32_products
+from codecnn.pictures.files import Picture
 from codecnn.training.execution import Autocast, forward_hooks, in_precision
-from codecnn.video import Picture
 
 OUTPUT = "(output)"
 """Name of the last row, the output of the network."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from codecnn.errors import CodecnnError
+from codecnn.base.errors import CodecnnError
 from codecnn.models import BatchNorm, pick_device, stay_in_evaluation
 
 TIMEOUT = timedelta(hours=6)

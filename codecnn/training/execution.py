@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from codecnn.runtime import THREAD_VARIABLES, Compile, Runtime, default_threads
+from codecnn.base.runtime import THREAD_VARIABLES, Compile, Runtime, default_threads
 from codecnn.training.distributed import gather
 from codecnn.training.settings import LoopSettings
 from codecnn.training.task import Batch

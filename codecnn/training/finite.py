@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from codecnn.errors import CodecnnError
+from codecnn.base.errors import CodecnnError
 from codecnn.training.settings import LoopSettings
 from codecnn.training.task import Batch
 

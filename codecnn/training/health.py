@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from codecnn.base.planes import QP_SCALE
 from codecnn.models import QpModulation, Trunk
-from codecnn.planes import QP_SCALE
 from codecnn.training.execution import forward_hooks
 from codecnn.training.settings import LoopSettings
 

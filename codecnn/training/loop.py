@@ -17,9 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from codecnn.errors import CodecnnError, ConfigError, StoppedError
-from codecnn.runs import provenance, read_jsonl
-from codecnn.runtime import Runtime, applied, seed
+from codecnn.base.errors import CodecnnError, ConfigError, StoppedError
+from codecnn.base.files import provenance, read_jsonl
+from codecnn.base.runtime import Runtime, applied, seed
 from codecnn.training.checkpoint import State, log, open_run
 from codecnn.training.distributed import Agreement, Process, in_parallel, process_group, synchronise_norms
 from codecnn.training.execution import fastest, in_precision, training_runtime, try_compile, with_form
@@ -53,7 +53,7 @@ def train(config: TrainingConfig, run: Path | str, *, resume: bool = False, prog
     """Train what a configuration describes; see `train_task`.
 
     Args:
-        config: The configuration, e.g. from `codecnn.config.load_config`.
+        config: The configuration, e.g. from `codecnn.api.config.load_config`.
         run: Folder of the run.
         resume: Whether to continue the run in the folder.
         progress: Whether to show progress on stderr.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
-from codecnn.runs import append_jsonl, atomic_path, read_jsonl
+from codecnn.base.files import append_jsonl, atomic_path, read_jsonl
 from codecnn.training.checkpoint import State, log
 from codecnn.training.health import Diagnosis, Health, measure_activity, measure_step
 from codecnn.training.run_folder import METRICS

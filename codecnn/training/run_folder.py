@@ -11,8 +11,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from codecnn.errors import CodecnnError, ConfigError, StoreError
-from codecnn.runs import read_json, read_jsonl, write_json
+from codecnn.base.errors import CodecnnError, ConfigError, StoreError
+from codecnn.base.files import read_json, read_jsonl, write_json
 from codecnn.training.distributed import Process, gather
 
 CHECKPOINT, METRICS, CONFIG, LOG = "checkpoint.pt", "metrics.jsonl", "config.json", "log.jsonl"

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from codecnn.user_code import is_reference
+from codecnn.base.user_code import is_reference
 
 LOSSES = ("mse", "l1", "charbonnier", "satd", "dct")
 """Losses of the filtered samples; `filter_loss` defines them."""

@@ -95,7 +95,7 @@ class Task(Protocol):
 
 
 class TrainingConfig(Protocol):
-    """A training configuration: settings of the loop and the task to train (see `codecnn.config`)."""
+    """A training configuration: settings of the loop and the task to train (see `codecnn.api.config`)."""
 
     @property
     def training(self) -> LoopSettings:

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.codec import IBC, INTER, INTRA, PALETTE, UNKNOWN, BlockTable
-from codecnn.intra import hevc_angle, vvc_angle
-from codecnn.vvc import CU_COLUMNS, INTER_COLUMNS
+from codecnn.vvc.intra import hevc_angle, vvc_angle
+from codecnn.vvc.syntax import CU_COLUMNS, INTER_COLUMNS
 
 Ints = npt.NDArray[np.int32]
 Standard = Literal["vvc", "hevc"]
@@ -100,8 +100,8 @@ def blocks_of_units(units: npt.NDArray[np.int32], inter: npt.NDArray[np.int32], 
     """Convert the coding units of a VVC picture.
 
     Args:
-        units: Shape (n, columns), with the columns of `codecnn.vvc.CU_COLUMNS`.
-        inter: Inter modes of the same units, with the columns of `codecnn.vvc.INTER_COLUMNS`.
+        units: Shape (n, columns), with the columns of `codecnn.vvc.syntax.CU_COLUMNS`.
+        inter: Inter modes of the same units, with the columns of `codecnn.vvc.syntax.INTER_COLUMNS`.
         models: Motion model of each unit as in the plane `motion_model`, shape (n,); None if it is unknown.
 
     Returns:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.errors import FormatError, UnsupportedError
 from codecnn.codec import CHROMA, LUMA, read_output_pictures, table_of_units
 from codecnn.codec import BlockTable as BlockTable
-from codecnn.errors import FormatError, UnsupportedError
-from codecnn.video import Picture, VideoFormat, open_video
+from codecnn.pictures.files import Picture, VideoFormat, open_video
 from codecnn.viewer.blocks import Blocks, blocks_of_units
-from codecnn.vvc import BLOCK_COLUMNS, CHROMA_FORMATS, CU_COLUMNS, picture_syntax
-from codecnn.vvc import Picture as ParsedPicture
+from codecnn.vvc.syntax import BLOCK_COLUMNS, CHROMA_FORMATS, CU_COLUMNS, picture_syntax
+from codecnn.vvc.syntax import Picture as ParsedPicture
 
 if TYPE_CHECKING:
-    from codecnn.reconstruct import PictureHook
+    from codecnn.vvc.decoder import PictureHook
 
 Plane = npt.NDArray[Any]
 Ints = npt.NDArray[np.int32]
@@ -41,7 +41,7 @@ class Coding:
         transforms: Transform units, columns `TRANSFORM_COLUMNS`, shape (n, columns).
         vectors: Motion vectors of L0 and L1 in 1/16 luma sample before DMVR, shape (2, rows, columns, 2), x first; None
             if they are unknown.
-        references: POC of the reference picture of L0 and L1, or `codecnn.reconstruct.NO_REFERENCE`, shape (2, rows,
+        references: POC of the reference picture of L0 and L1, or `codecnn.vvc.decoder.NO_REFERENCE`, shape (2, rows,
             columns).
         strengths: Boundary strengths of luma at the left and upper edges of the cells, 0 to 2, shape (2, rows,
             columns), of the cells inside the shown picture; None if they are unknown.
@@ -69,7 +69,7 @@ class CodedPicture:
         slice_qps: QPs of its slices.
         temporal_id: Temporal sub-layer.
         form: Format of the decoded picture.
-        planes: Planes of `codecnn.reconstruct.PLANES`: decoded picture and, unless a note says why they are missing,
+        planes: Planes of `codecnn.vvc.decoder.PLANES`: decoded picture and, unless a note says why they are missing,
             those before the in-loop filters, prediction, residual and boundary strengths.
         coding: Coding of its blocks.
         table: Its CUs as a table, whose `poc` is `number`.
@@ -179,7 +179,7 @@ def _reconstructed(
     hook: "PictureHook | None",
 ) -> Iterator[_Decoded]:
     # Imported here because numba takes half a second to import.
-    from codecnn.reconstruct import MOTION_PLANES, decode_stream, reconstruct
+    from codecnn.vvc.decoder import MOTION_PLANES, decode_stream, reconstruct
 
     if hook is None and numbers[0] > 0 and all(picture.is_intra for picture in pictures):
         for number in numbers:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.quality import block_sums
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
+from codecnn.pictures.metrics import block_sums
 
 if TYPE_CHECKING:
     from codecnn.filtering import NetworkFilter

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from codecnn.base.errors import CodecnnError, ConfigError
 from codecnn.codec import (
     has_loop_filter,
     output_pictures,
@@ -14,9 +15,8 @@ from codecnn.codec import (
     read_headers,
 )
 from codecnn.dataset import Unit
-from codecnn.errors import CodecnnError, ConfigError
-from codecnn.quality import psnr
-from codecnn.video import Picture, Video, VideoFormat, convert, open_like, pad_to_even, stream_codec
+from codecnn.pictures.files import Picture, Video, VideoFormat, convert, open_like, pad_to_even, stream_codec
+from codecnn.pictures.metrics import psnr
 from codecnn.viewer.coded import read_coded
 from codecnn.viewer.filters import Networks, layer_names, network_titles
 from codecnn.viewer.parts import TemporalPlanes, copied, is_vvc, other_parts, unit_parts, vvc_part

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from codecnn.video import Picture, ycbcr_to_rgb
+from codecnn.pictures.files import Picture, ycbcr_to_rgb
 
 Plane = npt.NDArray[Any]
 

@@ -14,11 +14,11 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.errors import ConfigError
+from codecnn.base.files import atomic_path
+from codecnn.base.keywords import checked_keywords
+from codecnn.base.outputs import check_outputs
 from codecnn.dataset import Unit, input_files, open_store
-from codecnn.errors import ConfigError
-from codecnn.keywords import checked_keywords
-from codecnn.outputs import check_outputs
-from codecnn.runs import atomic_path
 from codecnn.viewer.filters import CtuValues
 from codecnn.viewer.layers import DEFAULT_PICTURES, stream_pictures, unit_pictures
 from codecnn.viewer.packing import as_text, deflate, pack_integers, pack_plane, pack_similar, thumbnail

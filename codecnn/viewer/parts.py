@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.errors import FormatError
+from codecnn.base.planes import CELL_PLANES, REBUILT_PLANES, TEMPORAL_PLANES
 from codecnn.codec import HEVC_SUFFIXES, VVC_SUFFIXES, StreamPicture, first_references, read_blocks, residual_samples
 from codecnn.dataset import Unit
-from codecnn.errors import FormatError
-from codecnn.planes import CELL_PLANES, REBUILT_PLANES, TEMPORAL_PLANES
-from codecnn.video import Picture, Video, VideoFormat, open_video, stream_codec
+from codecnn.pictures.files import Picture, Video, VideoFormat, open_video, stream_codec
 from codecnn.viewer.blocks import Blocks, blocks_of_table
 from codecnn.viewer.coded import CodedPicture, Coding, read_coded
 from codecnn.viewer.shown import DECODED, PREDICTION, UNFILTERED, Header, Shown

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from codecnn.errors import ConfigError
+from codecnn.base.errors import ConfigError
 from codecnn.viewer.page import Page
 
 HOST = "127.0.0.1"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from codecnn.video import Picture, VideoFormat
+from codecnn.pictures.files import Picture, VideoFormat
 from codecnn.viewer.blocks import Blocks
 from codecnn.viewer.coded import Coding
 from codecnn.viewer.filters import CtuValues

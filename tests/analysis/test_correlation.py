@@ -11,7 +11,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from codecnn.analysis import check_table, load_table
 from codecnn.analysis.statistics import correlations, covariances, moments, spearman
-from codecnn.errors import MissingFileError, TableError
+from codecnn.base.errors import MissingFileError, TableError
 from tests.helpers.correlation_tables import QPS, correlated, least_squares, make_table, residual_r, with_more
 
 PREDICTORS = ("qp", "depth_mean", "depth_max", "variance", "bits")

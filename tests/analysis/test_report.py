@@ -12,8 +12,8 @@ from scipy.stats import pearsonr
 from typer.testing import CliRunner
 
 from codecnn.analysis import correlate, write_correlation
+from codecnn.base.errors import MissingFileError
 from codecnn.cli import app
-from codecnn.errors import MissingFileError
 from tests.helpers.correlation_tables import covariance, make_table, with_more
 
 pytestmark = pytest.mark.usefixtures("quick")

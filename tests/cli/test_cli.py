@@ -17,8 +17,8 @@ from codecnn import cli
 from codecnn.cli.application import EXAMPLES
 from codecnn.filtering import FloatFilter
 from codecnn.models import load_model
-from codecnn.quality import psnr
-from codecnn.video import VideoFormat, create_video, open_video
+from codecnn.pictures.files import VideoFormat, create_video, open_video
+from codecnn.pictures.metrics import psnr
 from tests.helpers.commands import read_command, result_of
 from tests.helpers.documentation import ROOT
 from tests.helpers.networks import SMALL
@@ -130,7 +130,7 @@ def test_threads_on_a_busy_machine(run, tiny_store, tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     settings = {"steps": 2, "batch": 2, "patch": 32, "validate_every": 2, "threads": None}
     config = write_config(tmp_path / "small.yaml", tiny_store, SMALL, **settings)
-    monkeypatch.setattr("codecnn.runtime.fastest_threads", lambda threads: 1)
+    monkeypatch.setattr("codecnn.base.runtime.fastest_threads", lambda threads: 1)
     torch.set_num_threads(2)
     command = ("train", config, "training.device=cpu", "-o", tmp_path / "run", "--json")
     status, text, err = run(*command)

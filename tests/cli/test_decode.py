@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 
-from codecnn.reconstruct import NO_REFERENCE, read_pictures
-from codecnn.video import open_video
+from codecnn.pictures.files import open_video
+from codecnn.vvc.decoder import NO_REFERENCE, read_pictures
 from tests.helpers.commands import codecnn, result_of
 from tests.helpers.cut_streams import units_of, vvc_type
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from codecnn.doctor import (
+from codecnn.cli.doctor import (
     GpuFacts,
     IdleCores,
     cores_finding,

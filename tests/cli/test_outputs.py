@@ -87,7 +87,7 @@ def commands():
 def test_every_command_and_every_path_is_tested():
     known = FILES.keys() | FOLDERS.keys() | WITHOUT
     for name, function in commands():
-        assert name in known, f"add {name} to this module, and call codecnn.outputs.check_outputs in it"
+        assert name in known, f"add {name} to this module, and call codecnn.base.outputs.check_outputs in it"
         templates = " ".join(text for key, (text, *_) in (FILES | FOLDERS).items() if key.split(" --")[0] == name)
         hints = get_type_hints(function).items()
         paths = [each for each, hint in hints if hint is Path or Path in get_args(hint) or "list[pathlib" in str(hint)]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from codecnn.codec import read_blocks, stream_table
-from codecnn.reconstruct import read_pictures
-from codecnn.video import files, open_video
+from codecnn.pictures.files import files, open_video
+from codecnn.vvc.decoder import read_pictures
 from tests.helpers.commands import codecnn, result_of
 from tests.helpers.cut_streams import starting_with_gdr, units_of, vvc_type
 from tests.helpers.video_files import FFMPEG
@@ -119,7 +119,7 @@ def test_a_stream_that_decodes_to_other_pictures_than_its_headers_tell_is_refuse
     run, weights, golden_file, tmp_path, monkeypatch
 ):
     decoded = open_video(golden_file(VVC), frames=16)
-    monkeypatch.setattr("codecnn.video.open_video", lambda *_, **__: decoded)
+    monkeypatch.setattr("codecnn.pictures.files.open_video", lambda *_, **__: decoded)
     status, _, err = run("filter", "-m", weights, "-i", golden_file(VVC), "-o", tmp_path / "o.yuv")
     assert status == 1
     assert "holds the slice QPs of 17 pictures and decodes to 16 pictures: give -q QP" in err
@@ -143,7 +143,7 @@ def test_info_counts_packets_and_decodes_nothing(run, tmp_path, monkeypatch):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
-    monkeypatch.setattr("codecnn.video.streams.decode", None)
+    monkeypatch.setattr("codecnn.pictures.files.streams.decode", None)
     facts = result_of(run, "info", path)
     assert (facts["pictures"], facts["codec"], facts["counted"], facts["fps"]) == (300, "mpeg4", "packets", 50)
     assert list(scratch.iterdir()) == []

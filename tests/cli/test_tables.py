@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from codecnn import console
+from codecnn.cli import console
 
 PLANES = "several words and a_long_name_without_spaces"
 CELLS = ["row 1", PLANES, "-3.25 %", "row 2", "short", "+10.00 %"]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from skimage.data import camera
 
+from codecnn.base.errors import ConfigError, EncoderError, FormatError, MissingFileError
 from codecnn.codec import (
     Codec,
     CodecSettings,
@@ -30,8 +31,7 @@ from codecnn.codec import (
 from codecnn.codec.encoders.av1 import verify_av1_stream
 from codecnn.codec.encoders.av1_unfiltered import uses_restoration, verify_same_headers, without_filters
 from codecnn.codec.trace import Element
-from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError
-from codecnn.video import VideoFormat
+from codecnn.pictures.files import VideoFormat
 from tests.helpers.clips import traced, write_planes
 from tests.helpers.encodes import encode_clip
 from tests.helpers.video_files import FFMPEG

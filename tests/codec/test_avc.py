@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from codecnn.base.errors import ConfigError, EncoderError, FormatError
 from codecnn.codec import Codec, CodecSettings, CodedSequence, avc_info, get_codec, read_avc, x264_encode_argv
 from codecnn.codec.encoders.libx264 import verify_avc_stream
-from codecnn.errors import ConfigError, EncoderError, FormatError
-from codecnn.video import VideoFormat
+from codecnn.pictures.files import VideoFormat
 from tests.helpers.clips import traced
 from tests.helpers.encodes import encode_clip
 

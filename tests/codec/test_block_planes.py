@@ -5,6 +5,8 @@ import time
 import numpy as np
 import pytest
 
+from codecnn.base.errors import TableError
+from codecnn.base.planes import BLOCK_PLANES, BLOCK_SIZE
 from codecnn.codec import (
     CHROMA,
     LEFT_EDGE,
@@ -15,8 +17,6 @@ from codecnn.codec import (
     read_blocks,
     read_vtm_stats,
 )
-from codecnn.errors import TableError
-from codecnn.planes import BLOCK_PLANES, BLOCK_SIZE
 from tests.helpers.block_tables import as_table, make_table, random_partition
 from tests.helpers.golden import vtm_rows
 

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from codecnn.base.errors import FormatError, MissingFileError, TableError
 from codecnn.codec import (
     ALL_COLUMNS,
     CHROMA,
@@ -21,8 +22,7 @@ from codecnn.codec import (
     stream_table,
     write_blocks,
 )
-from codecnn.errors import FormatError, MissingFileError, TableError
-from codecnn.vvc import TRANSFORM_COLUMNS
+from codecnn.vvc.syntax import TRANSFORM_COLUMNS
 from tests.helpers.block_tables import as_rows, as_table, make_table, random_partition
 from tests.helpers.golden import vtm_rows
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codecnn.base.errors import UnsupportedError
 from codecnn.codec import read_output_pictures
-from codecnn.errors import UnsupportedError
-from codecnn.reconstruct import decode_stream
-from codecnn.video import VideoFormat, ffmpeg_path
-from codecnn.vvc import CHROMA_FORMATS, Picture
+from codecnn.pictures.files import VideoFormat, ffmpeg_path
+from codecnn.vvc.decoder import decode_stream
+from codecnn.vvc.syntax import CHROMA_FORMATS, Picture
 
 FOLDER = os.environ.get("CODECNN_CONFORMANCE")
 STREAMS = (

@@ -3,7 +3,7 @@
 import numpy as np
 
 from codecnn.codec import CodecSettings, get_codec
-from codecnn.video import VideoFormat, open_video
+from codecnn.pictures.files import VideoFormat, open_video
 from tests.helpers.clips import write_clip
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from codecnn.base.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
 from codecnn.codec import VTM, VVENC, CodecSettings, CodecTools, VvcCodec, block_table, get_codec
 from codecnn.codec.checks import verify_slice_qp
 from codecnn.codec.encoders.external import Job, find_program, program_info
 from codecnn.codec.encoders.jvet_log import parse_log
 from codecnn.codec.encoders.program_arguments import hm_arguments, vtm_arguments, vvenc_arguments
-from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
-from codecnn.video import VideoFormat, ffmpeg_path, open_raw
+from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_raw
 from tests.helpers.clips import write_clip
 from tests.helpers.standin_programs import write_program
 

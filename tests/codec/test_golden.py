@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from codecnn.codec import COLUMNS, decode_stream, rasterise, read_blocks, read_vtm_stats, read_x265_analysis
-from codecnn.video import ffmpeg_path, open_video, probe_stream, read_still
+from codecnn.pictures.files import ffmpeg_path, open_video, probe_stream, read_still
 from tests.helpers.block_tables import as_rows
 from tests.helpers.golden import csv_rows, vtm_rows
 

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from codecnn.base.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
 from codecnn.codec import CodecSettings, code_in_loop, decode_stream, find_library, load_library
 from codecnn.codec.encoders import in_loop
 from codecnn.codec.encoders import vvenc_library as binding
 from codecnn.codec.encoders.vvenc_library import CONFIG_BYTES, checked_library
-from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
 from codecnn.filtering import stream_qps
-from codecnn.quality import psnr
-from codecnn.video import Picture, VideoFormat, convert, ffmpeg_path, open_raw
+from codecnn.pictures.files import Picture, VideoFormat, convert, ffmpeg_path, open_raw
+from codecnn.pictures.metrics import psnr
 
 VERSION = next(iter(CONFIG_BYTES))
 FORMAT = VideoFormat(64, 64, "420", 8, 30)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from codecnn.base.errors import ConfigError, EncoderError, FormatError
 from codecnn.codec import Codec, CodecSettings, CodedSequence, get_codec, kvazaar_encode_argv
-from codecnn.errors import ConfigError, EncoderError, FormatError
-from codecnn.video import VideoFormat
+from codecnn.pictures.files import VideoFormat
 from tests.helpers.clips import traced
 from tests.helpers.encodes import encode_clip
 

@@ -9,14 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from codecnn.base.errors import ConfigError, EncoderError, FormatError, ToolMissingError
 from codecnn.codec import CodecSettings, CodedPicture, get_codec
 from codecnn.codec.checks import verify_decoded, verify_slice_qp
 from codecnn.codec.encoders import libvvenc
 from codecnn.codec.encoders.jvet_log import normalise_library_log, parse_log
 from codecnn.codec.encoders.libvvenc import encode_argv, vvenc_params
-from codecnn.errors import ConfigError, EncoderError, FormatError, ToolMissingError
-from codecnn.quality import psnr
-from codecnn.video import VideoFormat, convert, open_raw, run
+from codecnn.pictures.files import VideoFormat, convert, open_raw, run
+from codecnn.pictures.metrics import psnr
 from tests.helpers.clips import write_clip
 
 SMALL = VideoFormat(64, 64, "420", 10)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codecnn.base.errors import CodecnnError, ConfigError, EncoderError, FormatError, MissingFileError
 from codecnn.codec import (
     COLUMNS,
     Codec,
@@ -30,8 +31,7 @@ from codecnn.codec import (
 from codecnn.codec.blocks.x265_analysis import clear_stale_entries
 from codecnn.codec.checks import verify_slice_qp, verify_x265_bits, verify_x265_psnr
 from codecnn.codec.encoders.libx265 import has_qp_offsets, hevc_encode_argv, parse_statistics
-from codecnn.errors import CodecnnError, ConfigError, EncoderError, FormatError, MissingFileError
-from codecnn.video import Picture, VideoFormat
+from codecnn.pictures.files import Picture, VideoFormat
 from tests.helpers.clips import traced, write_clip
 from tests.helpers.standin_programs import read_pictures
 

@@ -4,8 +4,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
+from codecnn.base.errors import ConfigError, TableError
 from codecnn.codec import read_blocks, stream_motion, stream_table, write_motion, write_partitions
-from codecnn.errors import ConfigError, TableError
 from tests.helpers.block_tables import as_rows
 from tests.helpers.commands import result_of
 from tests.helpers.motion_traces import traced_pictures

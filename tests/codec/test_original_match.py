@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy.fft import dctn, idctn
 
+from codecnn.base.errors import ConfigError
 from codecnn.codec.streams import expected_mse, verify_original
-from codecnn.errors import ConfigError
-from codecnn.video import VideoFormat, open_raw
+from codecnn.pictures.files import VideoFormat, open_raw
 from tests.helpers.clips import write_planes
 
 FORM = VideoFormat(96, 64, "420", 8)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from codecnn.base.errors import ConfigError, FormatError
 from codecnn.codec import (
     CodecSettings,
     CodedSequence,
@@ -17,9 +18,8 @@ from codecnn.codec import (
     picture_bits,
     read_headers,
 )
-from codecnn.errors import ConfigError, FormatError
 from codecnn.filtering import stream_qps, stream_slice_types
-from codecnn.video import VideoFormat, byte_stream, ffmpeg_path, open_video, stream_codec
+from codecnn.pictures.files import VideoFormat, byte_stream, ffmpeg_path, open_video, stream_codec
 from tests.helpers.encodes import encode_clip
 
 CLIP = VideoFormat(96, 64, fps=Fraction(25))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codecnn.base.errors import EncoderError
 from codecnn.codec import (
     CodecSettings,
     CodecTools,
@@ -21,8 +22,7 @@ from codecnn.codec import (
     decode_stream,
     get_codec,
 )
-from codecnn.errors import EncoderError
-from codecnn.video import Picture, VideoFormat, ffmpeg_path, open_raw, pad_to_size
+from codecnn.pictures.files import Picture, VideoFormat, ffmpeg_path, open_raw, pad_to_size
 from tests.helpers.clips import write_clip
 from tests.helpers.standin_programs import write_program
 

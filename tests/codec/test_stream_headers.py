@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from codecnn.base.errors import FormatError, MissingFileError
 from codecnn.codec import StreamPicture, output_pictures, read_headers, slice_qp, stream_info
 from codecnn.codec.headers import AccessUnit, access_units, hevc_pictures
-from codecnn.errors import FormatError, MissingFileError
-from codecnn.video import ffmpeg_path
+from codecnn.pictures.files import ffmpeg_path
 
 
 def test_slice_qps_of_hevc_equal_those_of_the_cus(golden):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from codecnn.codec import RESIDUAL_ZERO
-from codecnn.reconstruct import PLANES, read_pictures
-from codecnn.video import open_video
+from codecnn.pictures.files import open_video
+from codecnn.vvc.decoder import PLANES, read_pictures
 from tests.helpers.commands import result_of
 
 

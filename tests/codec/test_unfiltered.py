@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from codecnn.base.errors import ConfigError, EncoderError, UnsupportedError
 from codecnn.codec import CodecSettings, get_codec
 from codecnn.codec.blocks.vvc_stream import stream_units
 from codecnn.codec.encoders import unfiltered
 from codecnn.codec.encoders.libvvenc import NO_LOOP_FILTERS, vvenc_params
 from codecnn.codec.encoders.unfiltered import MAX_CHANGE, SQUARE, code_unfiltered, verify_same_cus, verify_similar
-from codecnn.errors import ConfigError, EncoderError, UnsupportedError
-from codecnn.video import VideoFormat, open_raw, pad_to_even, read_still
-from codecnn.vvc.state import CU_BINS
+from codecnn.pictures.files import VideoFormat, open_raw, pad_to_even, read_still
+from codecnn.vvc.syntax.state import CU_BINS
 from tests.helpers.clips import traced, write_clip, write_planes
 
 SMALL = VideoFormat(64, 64, "420", 10)

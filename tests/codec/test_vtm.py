@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from codecnn.codec import VTM, CodecSettings, CodecTools, block_table, get_codec, read_blocks, stream_info
-from codecnn.video import VideoFormat
+from codecnn.pictures.files import VideoFormat
 from tests.helpers.clips import write_clip
 
 FOLDER = Path(os.environ.get("CODECNN_VTM", "/nowhere"))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codecnn.base.errors import MissingFileError, TableError
 from codecnn.codec import (
     ALL_COLUMNS,
     CHROMA,
@@ -21,7 +22,6 @@ from codecnn.codec import (
     write_blocks,
 )
 from codecnn.codec.blocks.vtm_statistics import block_value_lines, write_vtm_stats
-from codecnn.errors import MissingFileError, TableError
 from tests.helpers import block_tables
 from tests.helpers.block_tables import as_rows
 

@@ -8,11 +8,11 @@ import torch
 from torch.nn import functional as F
 
 import codecnn
+from codecnn.base.errors import ConfigError, StoreError
 from codecnn.dataset import TrainingBatches, data_loaders, picture_loader
-from codecnn.errors import ConfigError, StoreError
 from codecnn.filtering import FloatFilter
 from codecnn.models import adapt
-from codecnn.quality import mse, psnr
+from codecnn.pictures.metrics import mse, psnr
 from tests.helpers.own_networks import Net
 
 PLANES = ("rec_y", "rec_u", "qp", "slice_type", "depth", "orig_u")

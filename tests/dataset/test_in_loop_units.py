@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 import codecnn
+from codecnn.api.config import load_recipe
+from codecnn.base.errors import ConfigError, EncoderError, MissingFileError, ModelError, UnsupportedError
+from codecnn.base.files import sha256_file
 from codecnn.codec import LIBRARY_VARIABLE, decode_stream
 from codecnn.codec.encoders import in_loop
-from codecnn.config import load_recipe
 from codecnn.dataset import InLoopSpec, build_store, verify_store
-from codecnn.errors import ConfigError, EncoderError, MissingFileError, ModelError, UnsupportedError
 from codecnn.evaluation import Entry, evaluate
 from codecnn.evaluation.in_loop import evaluate_in_loop
 from codecnn.filtering import FloatFilter, InLoopCodec, LoopFilter, filter_key, in_loop_codec, load_filter
 from codecnn.models import as_card, create_model, load_model, save_weights, weights_path
-from codecnn.reconstruct import decode_stream as decode_in_loop
-from codecnn.runs import sha256_file
-from codecnn.video import VideoFormat, ffmpeg_path, open_raw
+from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_raw
+from codecnn.vvc.decoder import decode_stream as decode_in_loop
 from tests.helpers.clips import write_clip
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import train_filter

@@ -12,7 +12,9 @@ import torch
 from scipy import stats
 from torch.utils.data import DataLoader
 
-from codecnn.config import FilterConfig, checked
+from codecnn.api.config import FilterConfig, checked
+from codecnn.base.errors import ConfigError, MissingFileError, StoreError
+from codecnn.base.planes import BLOCK_PLANES, CELL_FILES, CELL_PLANES, LUMA_FILES, QP_SCALE, TEMPORAL_PLANES, file_of
 from codecnn.dataset import (
     FILE_PLANES,
     LOADER_PLANES,
@@ -29,11 +31,9 @@ from codecnn.dataset import (
     unpack,
 )
 from codecnn.dataset import patches as patch_module
-from codecnn.errors import ConfigError, MissingFileError, StoreError
-from codecnn.planes import BLOCK_PLANES, CELL_FILES, CELL_PLANES, LUMA_FILES, QP_SCALE, TEMPORAL_PLANES, file_of
+from codecnn.pictures.files import VideoFormat
 from codecnn.training import FilterSettings, filter_loss
 from codecnn.training.filter import data_key, validation_units
-from codecnn.video import VideoFormat
 from tests.helpers.networks import SMALL
 from tests.helpers.store_units import hashes, make_unit
 from tests.helpers.training import train_filter

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.config import load_recipe
+from codecnn.api.config import load_recipe
 from codecnn.dataset import Store, build_store
 
 RECIPE = """

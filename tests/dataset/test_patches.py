@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codecnn.base.errors import ConfigError
 from codecnn.dataset import CtuPatches, Patch, PatchReader, TrainingBatches, as_floats, as_tensors, copy_window
-from codecnn.errors import ConfigError
 
 
 @settings(max_examples=400, deadline=None)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.config import load_config, load_recipe
+from codecnn.api.config import load_config, load_recipe
+from codecnn.base.errors import ConfigError, MissingFileError
 from codecnn.dataset import expand
-from codecnn.errors import ConfigError, MissingFileError
-from codecnn.video import guess_format
+from codecnn.pictures.files import guess_format
 
 DATASETS = Path(__file__).resolve().parents[2] / "datasets"
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from skimage.io import imsave
 
-from codecnn.config import load_recipe
+from codecnn.api.config import load_recipe
+from codecnn.api.demo import run_demo
+from codecnn.base.errors import CodecnnError, ConfigError, FormatError, StoreError
 from codecnn.dataset import build_store, doubtful_sources, open_store
-from codecnn.demo import run_demo
-from codecnn.errors import CodecnnError, ConfigError, FormatError, StoreError
-from codecnn.video import open_video
+from codecnn.pictures.files import open_video
 from tests.helpers.still_kinds import KINDS
 
 WRITE = {kind.name: kind.write for kind in KINDS}

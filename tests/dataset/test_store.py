@@ -15,9 +15,12 @@ import pytest
 from pydantic import ValidationError
 
 import codecnn
-from codecnn.cluster import parse_shard
+from codecnn.api.config import load_recipe
+from codecnn.base.cluster import parse_shard
+from codecnn.base.errors import ConfigError, DiskFullError, EncoderError, MissingFileError, StoreError
+from codecnn.base.files import sha256_file
+from codecnn.base.leftovers import part_path
 from codecnn.codec import VvcCodec
-from codecnn.config import load_recipe
 from codecnn.dataset import (
     CodedUnit,
     Recipe,
@@ -30,9 +33,6 @@ from codecnn.dataset import (
     store_stats,
     verify_store,
 )
-from codecnn.errors import ConfigError, DiskFullError, EncoderError, MissingFileError, StoreError
-from codecnn.leftovers import part_path
-from codecnn.runs import sha256_file
 from tests.helpers.leftovers import name_of_a_dead_process
 from tests.helpers.store_units import hashes
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecnn.config import load_recipe
+from codecnn.api.config import load_recipe
+from codecnn.base.errors import ConfigError, EncoderError, FormatError, MissingFileError
 from codecnn.dataset import build_store, open_store, verify_store
-from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError
 from codecnn.evaluation import evaluate, summarise_rows
 from codecnn.models import as_card
-from codecnn.video import VideoFormat, open_raw
+from codecnn.pictures.files import VideoFormat, open_raw
 from tests.helpers.clips import write_clip
 from tests.helpers.filters import rate_rows, toward_entry
 from tests.helpers.video_files import FFMPEG

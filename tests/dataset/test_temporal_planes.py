@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from skimage import data
 
-from codecnn.config import load_recipe
+from codecnn.api.config import load_recipe
+from codecnn.base.errors import CodecnnError, ConfigError, ModelError, StoreError
+from codecnn.base.files import write_json
+from codecnn.base.planes import NEIGHBOUR_PLANES, REFERENCE_PLANES, TEMPORAL_PLANES
 from codecnn.dataset import CtuPatches, build_store
-from codecnn.errors import CodecnnError, ConfigError, ModelError, StoreError
 from codecnn.filtering import FloatFilter, check_in_loop, unit_planes
 from codecnn.models import create_model, save_weights
-from codecnn.motion import compensate_motion
-from codecnn.planes import NEIGHBOUR_PLANES, REFERENCE_PLANES, TEMPORAL_PLANES
-from codecnn.runs import write_json
-from codecnn.video import VideoFormat, create_video, open_video
+from codecnn.pictures.files import VideoFormat, create_video, open_video
+from codecnn.pictures.motion import compensate_motion
 from codecnn.viewer import shown_stream, shown_unit
 from tests.helpers.networks import SMALL, awaken
 

@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from codecnn.api.config import load_recipe
+from codecnn.base.errors import ConfigError, StoreError, TableError, UnsupportedError
+from codecnn.base.planes import BLOCK_PLANES, CELL_PLANES, TRANSFORM_PLANES, TREE_PLANES
 from codecnn.codec import COLUMNS, TOOL_COLUMNS, block_planes, read_blocks, stream_table, write_blocks
-from codecnn.config import load_recipe
 from codecnn.dataset import CtuPatches, build_store
-from codecnn.errors import ConfigError, StoreError, TableError, UnsupportedError
 from codecnn.filtering import unit_planes
 from codecnn.models import create_model, save_weights
-from codecnn.planes import BLOCK_PLANES, CELL_PLANES, TRANSFORM_PLANES, TREE_PLANES
-from codecnn.video import open_video
+from codecnn.pictures.files import open_video
 from tests.helpers.commands import result_of
 from tests.helpers.intra_pictures import golden_pictures
 from tests.helpers.networks import SMALL, awaken

@@ -8,12 +8,12 @@ from scipy.ndimage import gaussian_filter, laplace
 from skimage.io import imsave
 from skimage.transform import rescale
 
+from codecnn.api.config import load_recipe
+from codecnn.base.errors import ConfigError
 from codecnn.codec import CodecTools
-from codecnn.config import load_recipe
 from codecnn.dataset import Recipe, Variant, build_store, expand, open_store, originals, planning, store_stats
 from codecnn.dataset.variants import VariantsSpec, area_mean, fit_scale, uniform, vary_picture, vary_rgb
-from codecnn.errors import ConfigError
-from codecnn.video import Picture, VideoFormat, create_video, open_raw, open_video, read_still
+from codecnn.pictures.files import Picture, VideoFormat, create_video, open_raw, open_video, read_still
 from tests.helpers.store_units import hashes
 
 EVERYTHING = {

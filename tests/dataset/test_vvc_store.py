@@ -6,6 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from codecnn.api.config import load_recipe
+from codecnn.base.errors import EncoderError, FormatError, UnsupportedError
+from codecnn.base.planes import BLOCK_PLANES
 from codecnn.codec import (
     CodecSettings,
     CodecTools,
@@ -16,11 +19,8 @@ from codecnn.codec import (
     get_codec,
     read_blocks,
 )
-from codecnn.config import load_recipe
 from codecnn.dataset import build, build_store
-from codecnn.errors import EncoderError, FormatError, UnsupportedError
-from codecnn.planes import BLOCK_PLANES
-from codecnn.video import VideoFormat
+from codecnn.pictures.files import VideoFormat
 from tests.helpers.block_tables import as_rows
 
 GOLDEN = {

@@ -10,7 +10,7 @@ import shlex
 import pytest
 import yaml
 
-from codecnn.config import TrainConfig, checked, load_config, load_recipe
+from codecnn.api.config import TrainConfig, checked, load_config, load_recipe
 from codecnn.dataset import Recipe
 from tests.helpers.commands import read_command
 from tests.helpers.documentation import BLOCKS, ROOT

@@ -64,7 +64,7 @@ def own_network() -> dict[str, Any]:
 
 
 def pictures() -> dict[str, Any]:
-    from codecnn.video import Picture, open_video
+    from codecnn.pictures.files import Picture, open_video
 
     rng = np.random.default_rng(2)
     original = rng.integers(300, 700, (64, 96)).astype(np.uint16)
@@ -91,7 +91,7 @@ def desk(tmp_path_factory, tiny_store) -> Path:
     """A folder with the files that examples name."""
     from codecnn.codec import read_blocks, write_blocks
     from codecnn.models import create_mode_network, save_weights, weights_path
-    from codecnn.video import Picture, VideoFormat, create_video
+    from codecnn.pictures.files import Picture, VideoFormat, create_video
 
     folder = tmp_path_factory.mktemp("desk")
     shipped = weights_path("low_cost_5")

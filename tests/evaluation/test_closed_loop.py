@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codecnn.api.config import load_recipe
+from codecnn.base.errors import ConfigError
 from codecnn.codec import CodecSettings, VvcCodec
-from codecnn.config import load_recipe
 from codecnn.dataset import build_store
-from codecnn.errors import ConfigError
 from codecnn.evaluation.in_loop import closed_loop
-from codecnn.quality import psnr
-from codecnn.video import Picture, VideoFormat, create_video, open_raw, open_video
+from codecnn.pictures.files import Picture, VideoFormat, create_video, open_raw, open_video
+from codecnn.pictures.metrics import psnr
 from tests.helpers.filters import toward_entry
 
 FORMAT = VideoFormat(64, 64, "420", 8, 30)

@@ -10,15 +10,15 @@ import json
 import numpy as np
 import pytest
 
-from codecnn.errors import FormatError, MissingFileError, ModelError, UnsupportedError
+from codecnn.base.errors import FormatError, MissingFileError, ModelError, UnsupportedError
 from codecnn.evaluation import Entry
 from codecnn.evaluation.in_loop import evaluate_in_loop
 from codecnn.filtering import LoopFilter, load_filter
 from codecnn.filtering.decisions import read_message, write_message
-from codecnn.reconstruct import decode_stream, read_pictures
-from codecnn.video import VideoFormat, open_raw, open_video
-from codecnn.vvc import LOOP_FILTER_UUID, SeiMessage, add_sei
-from codecnn.vvc import read_pictures as parsed_pictures
+from codecnn.pictures.files import VideoFormat, open_raw, open_video
+from codecnn.vvc.decoder import decode_stream, read_pictures
+from codecnn.vvc.syntax import LOOP_FILTER_UUID, SeiMessage, add_sei
+from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from tests.helpers.clips import write_clip
 from tests.helpers.commands import result_of
 from tests.helpers.cut_streams import units_of, vvc_type

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from codecnn.base.runtime import Runtime
 from codecnn.evaluation import Entry, Results, cells, evaluate, gain_label, results_json, summarise_rows
 from codecnn.filtering import FloatFilter, filter_luma
 from codecnn.models import as_card, create_model, load_model, save_weights
-from codecnn.quality import psnr
-from codecnn.runtime import Runtime
+from codecnn.pictures.metrics import psnr
 from tests.helpers.filters import rate_rows, row_of, toward_entry
 from tests.helpers.networks import SMALL, awaken
 
@@ -31,7 +31,7 @@ def entry(weights):
 
 
 def test_psnr_and_bd_rate_work_without_torch():
-    code = "import sys; from codecnn.quality import bd_rate, psnr; sys.exit('torch' in sys.modules)"
+    code = "import sys; from codecnn.pictures.metrics import bd_rate, psnr; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -115,8 +115,8 @@ def test_random_access_is_labelled_post_filter(tiny_store):
 def test_picture_without_error_is_printed(tmp_path, capsys, weights):
     from skimage.io import imsave
 
-    from codecnn.config import load_recipe
-    from codecnn.console import print_gains
+    from codecnn.api.config import load_recipe
+    from codecnn.cli.console import print_gains
     from codecnn.dataset import build_store
 
     imsave(tmp_path / "black.png", np.zeros((64, 64, 3), np.uint8), check_contrast=False)
@@ -132,7 +132,7 @@ def test_picture_without_error_is_printed(tmp_path, capsys, weights):
 
 def test_several_filters_are_printed_as_one_table(tiny_store, tmp_path, capsys, monkeypatch):
     """Lines are whole, also those that are longer than the terminal is wide."""
-    from codecnn.console import print_gains
+    from codecnn.cli.console import print_gains
 
     monkeypatch.setenv("COLUMNS", "80")
     originals = [unit.originals()[0].y for unit in tiny_store.split("test")]

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 import codecnn
-from codecnn.errors import ConfigError
-from codecnn.video import VideoFormat
+from codecnn.base.errors import ConfigError
+from codecnn.pictures.files import VideoFormat
 from tests.helpers.clips import write_clip
 
 

@@ -8,13 +8,13 @@ import pytest
 from torch import nn
 
 import codecnn
-from codecnn.adaptation import Part, Update, adapted, last_layers
-from codecnn.errors import ConfigError, ModelError
+from codecnn.base.errors import ConfigError, ModelError
 from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter, FunctionFilter, filter_key, load_filter
 from codecnn.models import adapt, as_card, create_model, save_weights
-from codecnn.quality import psnr
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
+from codecnn.pictures.metrics import psnr
+from codecnn.signalling.updates import Part, Update, adapted, last_layers
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.own_networks import Net
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from codecnn.quality import mean_psnr, mse, psnr
-from codecnn.video import convert, open_video
+from codecnn.pictures.files import convert, open_video
+from codecnn.pictures.metrics import mean_psnr, mse, psnr
 
 _PICTURE = re.compile(r"^POC\s+(\d+) .*?\[Y +(\S+) dB +U +(\S+) dB +V +(\S+) dB\]", re.MULTILINE)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecnn.config import load_recipe
+from codecnn.api.config import load_recipe
 from codecnn.evaluation import Cell, PictureMeasure, by_picture_type, class_means, make_row, picture_types
 from tests.helpers.store_units import make_unit
 

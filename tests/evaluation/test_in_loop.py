@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+from codecnn.base.errors import ConfigError, ModelError
 from codecnn.codec import LIBRARY_VARIABLE, CodedPicture
-from codecnn.errors import ConfigError, ModelError
 from codecnn.evaluation.in_loop import (
     LOOPED_NOTE,
     PLAIN_NOTE,
@@ -28,8 +28,8 @@ from codecnn.evaluation.in_loop import (
     rates_of,
 )
 from codecnn.evaluation.rows import mean_rates
-from codecnn.quality import psnr
-from codecnn.video import Picture, VideoFormat, convert, open_raw, open_video
+from codecnn.pictures.files import Picture, VideoFormat, convert, open_raw, open_video
+from codecnn.pictures.metrics import psnr
 from tests.helpers.clips import write_clip
 from tests.helpers.filters import toward_entry
 
@@ -128,7 +128,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from codecnn.codec import CodedPicture, find_library
 from codecnn.evaluation.in_loop import evaluate_in_loop
-from codecnn.video import convert, open_video
+from codecnn.pictures.files import convert, open_video
 from tests.helpers.filters import toward_entry
 folder = Path(sys.argv[1])
 video = open_video(folder / "clip_64x64_30.yuv")

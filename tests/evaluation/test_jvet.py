@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from codecnn.config import load_recipe
+from codecnn.api.config import load_recipe
+from codecnn.base.errors import ConfigError, MissingFileError, TableError
+from codecnn.base.files import write_json
 from codecnn.dataset import build_store
-from codecnn.errors import ConfigError, MissingFileError, TableError
 from codecnn.evaluation import (
     PictureMeasure,
     Results,
@@ -22,7 +23,6 @@ from codecnn.evaluation import (
 )
 from codecnn.evaluation.in_loop import LoopResults, LoopRow
 from codecnn.models import as_card
-from codecnn.runs import write_json
 from tests.helpers.filters import rate_rows
 
 CARD = as_card({"network": "toward", "kmac_per_pixel": 17.5, "parameters": 200, "sha256": "abc"})

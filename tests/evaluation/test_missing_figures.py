@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from codecnn.base.files import sha256_file, write_json
 from codecnn.evaluation import (
     Cell,
     PictureMeasure,
@@ -19,9 +20,8 @@ from codecnn.evaluation import (
 from codecnn.evaluation.in_loop import LoopResults, LoopRow, rates_of
 from codecnn.filtering import filter_and_decide, round_samples
 from codecnn.models import as_card
-from codecnn.quality import psnr_yuv_mse
-from codecnn.runs import sha256_file, write_json
-from codecnn.video import Picture, create_video
+from codecnn.pictures.files import Picture, create_video
+from codecnn.pictures.metrics import psnr_yuv_mse
 from tests.helpers.filters import rate_rows, toward_entry
 from tests.helpers.store_units import make_unit
 

@@ -14,10 +14,10 @@ import pytest
 from pydantic import ValidationError
 from skimage.io import imread
 
-from codecnn.errors import FormatError, TableError
+from codecnn.base.errors import FormatError, TableError
+from codecnn.base.files import write_csv
 from codecnn.evaluation import Crop, Results, write_markdown, write_report
 from codecnn.evaluation.figures import BETTER, CHANGE_GAIN, ERROR_GAIN, WORSE
-from codecnn.runs import write_csv
 
 HOSTILE_NAME = '<script>alert("x")</script> & co'
 QPS = (22, 27, 32, 37)

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from codecnn.analysis import correlate, load_table
-from codecnn.errors import ConfigError, ModelError
+from codecnn.base.errors import ConfigError, ModelError
 from codecnn.evaluation import Entry, evaluate, measure_filtered, parse_metrics, summarise_rows
 from codecnn.filtering import decide_picture
 from codecnn.models import as_card, create_model, save_weights
-from codecnn.quality import psnr, ssim, vmaf
-from codecnn.video import Picture, create_video
+from codecnn.pictures.files import Picture, create_video
+from codecnn.pictures.metrics import psnr, ssim, vmaf
 from tests.helpers.filters import Toward, rate_rows, toward_entry
 from tests.helpers.networks import SMALL, awaken
 

@@ -8,11 +8,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from codecnn.errors import ConfigError, FormatError, ModelError
+from codecnn.base.errors import ConfigError, FormatError, ModelError
 from codecnn.filtering import FloatFilter, decide_picture, round_samples, sequence_pays
 from codecnn.filtering.decisions import choose_flags, chroma_weight, flag_bits, rd_lambda, residual_scale
 from codecnn.models import create_model
-from codecnn.video import Picture, open_video
+from codecnn.pictures.files import Picture, open_video
 from tests.helpers.networks import SMALL, awaken
 
 

@@ -15,7 +15,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from codecnn.errors import ModelError
+from codecnn.api.evaluation import _entries
+from codecnn.base.errors import ModelError
+from codecnn.base.files import read_json, sha256_file, write_json
 from codecnn.filtering.integer import (
     WIDE_MAXIMA,
     ExactFilter,
@@ -38,8 +40,6 @@ from codecnn.filtering.integer import (
 from codecnn.filtering.integer.reference import round_half_to_even
 from codecnn.models import load_model, save_weights, weights_path
 from codecnn.models.graph import Graph, Node
-from codecnn.runs import read_json, sha256_file, write_json
-from codecnn.verbs.evaluation import _entries
 from tests.helpers.integer_zoo import (
     INSTRUCTION_SETS,
     OPTIONS,

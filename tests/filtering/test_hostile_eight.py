@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.filtering.integer import build_engine, engines, load_integer, run_reference, save_integer
 from tests.filtering.test_integer_file import OPTIONS, write
 from tests.helpers.fuzzing import fuzz, pick

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.signal import correlate
 
-from codecnn.errors import ConfigError, ModelError
+from codecnn.base.errors import ConfigError, ModelError
 from codecnn.filtering import FloatFilter
 from codecnn.filtering.integer import (
     FLOAT32_EXACT,
@@ -23,7 +23,7 @@ from codecnn.filtering.integer import (
 from codecnn.filtering.integer.reference import centred_integers, compute_node, round_half_up
 from codecnn.models import FilterNetwork, build_graph, create_model, named_outputs
 from codecnn.models.graph import Graph, Node, run
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
 from tests.helpers.integer_zoo import (
     OPTIONS,
     assert_same_samples,

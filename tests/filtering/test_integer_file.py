@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from codecnn.errors import MissingFileError, ModelError
+from codecnn.base.errors import MissingFileError, ModelError
+from codecnn.base.files import sha256_file
 from codecnn.filtering.integer import (
     CHECK_QPS,
     FastNetwork,
@@ -24,7 +25,6 @@ from codecnn.filtering.integer import (
     save_integer,
 )
 from codecnn.models import create_model, load_integer_sketch, save_integer_sketch, save_weights, weights_path
-from codecnn.runs import sha256_file
 from tests.helpers.fuzzing import damage_json, fuzz, mutate, pick, time_limit
 from tests.helpers.integer_zoo import float_tensors, formula_network, random_integers, random_picture_planes
 from tests.helpers.networks import SMALL

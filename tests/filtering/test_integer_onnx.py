@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from codecnn.base.errors import ModelError
 from codecnn.cli import app
-from codecnn.errors import ModelError
 from codecnn.filtering.integer import load_integer, run_reference, save_integer
 from codecnn.models.graph import Graph
 from tests.helpers.integer_zoo import (

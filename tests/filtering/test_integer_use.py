@@ -8,9 +8,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.cli import app
 from codecnn.dataset import open_store
-from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import load_filter, prefers_integers
 from codecnn.filtering.integer import (
     ExactFilter,
@@ -21,8 +21,8 @@ from codecnn.filtering.integer import (
     source_card,
 )
 from codecnn.models import as_card, save_weights
-from codecnn.quality import psnr
-from codecnn.video import Picture, open_video
+from codecnn.pictures.files import Picture, open_video
+from codecnn.pictures.metrics import psnr
 from tests.helpers.integer_zoo import formula_model, formula_network
 from tests.helpers.networks import SMALL
 

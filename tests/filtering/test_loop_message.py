@@ -5,10 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from codecnn.errors import FormatError, UnsupportedError
+from codecnn.base.errors import FormatError, UnsupportedError
 from codecnn.filtering import LoopParameters, decide_picture, write_message
 from codecnn.filtering.decisions import SignalledDecision, SignalledPicture, apply_decision, flag_bits, read_message
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
 
 LUMA = LoopParameters("int8", "ab" * 32, 10, 128, ("y",), (0,))
 COLOUR = LoopParameters("int16", "0f" * 32, 8, 16, ("y", "u", "v"), (0, -5, 5))

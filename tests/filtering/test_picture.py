@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn import verbs
-from codecnn.errors import ConfigError, ModelError, StoreError
+from codecnn import api as verbs
+from codecnn.base.errors import ConfigError, ModelError, StoreError
+from codecnn.base.planes import BLOCK_PLANES
 from codecnn.filtering import (
     BFloat16Filter,
     FloatFilter,
@@ -16,9 +17,8 @@ from codecnn.filtering import (
     unit_planes,
 )
 from codecnn.models import as_card, create_model, weights_path
-from codecnn.planes import BLOCK_PLANES
+from codecnn.pictures.files import Picture, VideoFormat, create_video, open_video
 from codecnn.training import filter_loss, psnr_gain
-from codecnn.video import Picture, VideoFormat, create_video, open_video
 from tests.helpers.filters import row_of
 from tests.helpers.networks import SMALL, awaken, random_picture
 

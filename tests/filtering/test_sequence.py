@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codecnn.base.errors import ConfigError, FormatError
 from codecnn.codec import read_blocks
-from codecnn.errors import ConfigError, FormatError
 from codecnn.filtering import FloatFilter, auxiliary_planes, decide_video, filter_candidates, filter_video, stream_qps
 from codecnn.models import create_model, save_weights
-from codecnn.quality import psnr
-from codecnn.video import VideoFormat, create_video, forget_pages, map_file, open_video
+from codecnn.pictures.files import VideoFormat, create_video, forget_pages, map_file, open_video
+from codecnn.pictures.metrics import psnr
 from tests.helpers.networks import SMALL, awaken
 
 FORM = VideoFormat(48, 32, "420", 10)

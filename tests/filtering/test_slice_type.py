@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.config import checked
+from codecnn.api import filter_file
+from codecnn.api.config import checked
+from codecnn.base.errors import ConfigError, StoreError
 from codecnn.dataset import Recipe, TrainingBatches, build_store, open_store
-from codecnn.errors import ConfigError, StoreError
 from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter, slice_type_plane, stream_qps, stream_slice_types, unit_planes
 from codecnn.filtering.integer import EightBitNetwork, ExactFilter
 from codecnn.models import as_card, create_model, load_model, save_weights
-from codecnn.verbs import filter_file
-from codecnn.video import VideoFormat, open_video
+from codecnn.pictures.files import VideoFormat, open_video
 from codecnn.viewer import FILTERED, shown_stream
 from tests.helpers.clips import write_clip
 from tests.helpers.networks import awaken

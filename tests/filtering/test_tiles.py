@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import codecnn.filtering.network_filter as network_filter
-from codecnn.errors import ConfigError
+from codecnn.base.errors import ConfigError
 from codecnn.filtering import LARGEST_TILE, BFloat16Filter, FloatFilter, fast_tile, fit_tile, load_filter
 from codecnn.models import create_model, peak_bytes, save_weights
-from codecnn.video import Picture, VideoFormat, create_video, open_video
+from codecnn.pictures.files import Picture, VideoFormat, create_video, open_video
 from tests.helpers.networks import DISTINCT, SHORT, SMALL, awaken
 
 
@@ -129,7 +129,7 @@ def test_measuring_tile_memory_imports_no_compiler_of_networks():
     code = """
 import sys, numpy as np
 from codecnn.filtering import load_filter
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
 luma = np.full((64, 64), 512, np.uint16)
 for exact in (True, False):
     load_filter("low_cost_5", exact=exact)(Picture((luma,), 10), 37)

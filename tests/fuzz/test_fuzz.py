@@ -21,8 +21,8 @@ import pytest
 from PIL import Image
 from skimage.io import imsave
 
-from codecnn.errors import CodecnnError
-from codecnn.video import (
+from codecnn.base.errors import CodecnnError
+from codecnn.pictures.files import (
     VideoFormat,
     check_video,
     create_video,

@@ -17,12 +17,12 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from codecnn.analysis import load_table
+from codecnn.api.config import bundled, load_config, load_recipe
+from codecnn.base.errors import ModelError
+from codecnn.base.files import sha256_file
 from codecnn.codec import COLUMNS, coded_size, read_blocks, read_vtm_stats, read_x265_analysis
-from codecnn.config import bundled, load_config, load_recipe
 from codecnn.dataset import open_store, verify_store
-from codecnn.errors import ModelError
 from codecnn.models import create_model, load_model, save_weights
-from codecnn.runs import sha256_file
 from tests.helpers.fuzzing import damage_json, fuzz, mutate, pick, time_limit
 from tests.helpers.golden import GoldenFile
 

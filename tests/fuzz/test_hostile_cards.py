@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from codecnn.adaptation import read_update_file
-from codecnn.errors import CodecnnError, ModelError
+from codecnn.base.errors import CodecnnError, ModelError
+from codecnn.base.files import write_json
 from codecnn.filtering import load_filter
-from codecnn.labels import predict_block_modes
 from codecnn.models import create_mode_network, create_model, weights_path
-from codecnn.nnpf import WEIGHTS_TAG, Characteristics, embedding_uri, load_carried
-from codecnn.runs import write_json
-from codecnn.video import Picture
+from codecnn.modes.labels import predict_block_modes
+from codecnn.pictures.files import Picture
+from codecnn.signalling.nnpf import WEIGHTS_TAG, Characteristics, embedding_uri, load_carried
+from codecnn.signalling.updates import read_update_file
 from tests.helpers.fuzzing import time_limit
 
 QPS = (0, 22, 40, 63)

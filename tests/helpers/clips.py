@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from codecnn.video import VideoFormat, create_video, ffmpeg_path
+from codecnn.pictures.files import VideoFormat, create_video, ffmpeg_path
 
 
 def write_planes(path: Path, video_format: VideoFormat, pictures: Iterable[Iterable[np.ndarray]]) -> Path:

@@ -3,8 +3,8 @@
 import re
 from unittest import mock
 
-from codecnn.vvc import bitstream, read_pictures
-from codecnn.vvc.slice_header import SliceHeader
+from codecnn.vvc.syntax import bitstream, read_pictures
+from codecnn.vvc.syntax.slice_header import SliceHeader
 
 START = b"\0\0\1"
 

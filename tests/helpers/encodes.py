@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from codecnn.codec import CodecSettings, CodedSequence, get_codec
-from codecnn.video import VideoFormat
+from codecnn.pictures.files import VideoFormat
 from tests.helpers.clips import write_clip
 
 

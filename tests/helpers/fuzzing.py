@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.errors import CodecnnError
+from codecnn.base.errors import CodecnnError
 
 _STILLS = {"png": 100, "jpeg": 50, "tiff": 100, "other stills": 40, "deep png": 8, "kinds of stills": 220}
 _VIDEOS = {"y4m header": 120, "y4m bytes": 100, "raw": 120, "streams": 32, "mp4": 8, "names": 80, "options": 60}

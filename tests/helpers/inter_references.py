@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.reconstruct.interpolation import CHROMA_FILTERS, LUMA_FILTERS
+from codecnn.vvc.decoder.interpolation import CHROMA_FILTERS, LUMA_FILTERS
 
 Ints = npt.NDArray[np.int64]
 Place = tuple[int, int, int, int]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.reconstruct import frame as fr
-from codecnn.reconstruct import inter_prediction, intra_prediction
-from codecnn.reconstruct import interpolation as ip
-from codecnn.vvc import state as st
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder import inter_prediction, intra_prediction
+from codecnn.vvc.decoder import interpolation as ip
+from codecnn.vvc.syntax import state as st
 from tests.helpers import inter_references as plain
 from tests.helpers.loop_filter_stages import Checked
 from tests.helpers.reconstruct_stages import SIDE, random_frame

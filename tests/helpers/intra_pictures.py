@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.vvc import Picture, parsed_ctus, read_pictures
-from codecnn.vvc import log as lg
-from codecnn.vvc import state as st
+from codecnn.vvc.syntax import Picture, parsed_ctus, read_pictures
+from codecnn.vvc.syntax import log as lg
+from codecnn.vvc.syntax import state as st
 from tests.helpers.golden import csv_rows
 
 COLUMNS = ("w", "h", "cbf", "jointCbCr", "ts", "isp", "mrl", "mip", "mipTransposed", "bdpcm", "lfnst", "mode", "cuQp")

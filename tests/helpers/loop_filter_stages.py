@@ -12,10 +12,10 @@ from unittest import mock
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.reconstruct import alf, block_state, deblocking, edge_filters, loop_filters, sao
-from codecnn.reconstruct import frame as fr
-from codecnn.vvc import log as lg
-from codecnn.vvc import state as st
+from codecnn.vvc.decoder import alf, block_state, deblocking, edge_filters, loop_filters, sao
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.syntax import log as lg
+from codecnn.vvc.syntax import state as st
 from tests.helpers import loop_filter_references as plain
 from tests.helpers.reconstruct_stages import empty_frame
 

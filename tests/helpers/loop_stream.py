@@ -12,7 +12,7 @@ from codecnn.codec import CodecSettings, code_in_loop
 from codecnn.filtering import Filtered, load_filter, loop_parameters, picture_messages, slice_type_plane
 from codecnn.filtering.decisions import SignalledDecision, apply_decision
 from codecnn.filtering.integer import save_integer
-from codecnn.video import Picture, VideoFormat, open_raw
+from codecnn.pictures.files import Picture, VideoFormat, open_raw
 from tests.helpers.golden import sources
 from tests.helpers.integer_zoo import formula_eight
 

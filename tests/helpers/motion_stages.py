@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.reconstruct import frame as fr
-from codecnn.reconstruct import geometric_motion, motion, references, temporal_motion
-from codecnn.reconstruct.initialise import new_frame
-from codecnn.vvc import CTU_LOG_SIZE, Slice, parsed_ctus, read_pictures
-from codecnn.vvc import log as lg
-from codecnn.vvc import state as st
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder import geometric_motion, motion, references, temporal_motion
+from codecnn.vvc.decoder.initialise import new_frame
+from codecnn.vvc.syntax import CTU_LOG_SIZE, Slice, parsed_ctus, read_pictures
+from codecnn.vvc.syntax import log as lg
+from codecnn.vvc.syntax import state as st
 from tests.helpers.motion_traces import TracedPicture, traced_pictures
 from tests.helpers.reconstruct_stages import empty_frame
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.nnpf import Activation, Characteristics
+from codecnn.signalling.nnpf import Activation, Characteristics
 
 BASE = Characteristics(
     nnpfc_purpose=1,

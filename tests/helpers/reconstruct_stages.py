@@ -6,21 +6,21 @@ The program runs in a separate process with NUMBA_DISABLE_JIT=1, because Python 
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.intra import inverse_transform as plain_inverse_transform
-from codecnn.intra import kernel_matrix, predict_modes_reference
-from codecnn.reconstruct import (
+from codecnn.vvc.decoder import (
     coding_units,
     cross_component,
     intra_prediction,
     luma_mapping,
     transforms,
 )
-from codecnn.reconstruct import frame as fr
-from codecnn.reconstruct import residual as residuals
-from codecnn.reconstruct.frame import TABLES
-from codecnn.vvc import LumaMapping, inverse_map
-from codecnn.vvc import log as lg
-from codecnn.vvc import state as st
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder import residual as residuals
+from codecnn.vvc.decoder.frame import TABLES
+from codecnn.vvc.intra import inverse_transform as plain_inverse_transform
+from codecnn.vvc.intra import kernel_matrix, predict_modes_reference
+from codecnn.vvc.syntax import LumaMapping, inverse_map
+from codecnn.vvc.syntax import log as lg
+from codecnn.vvc.syntax import state as st
 from tests.helpers import reconstruct_references as plain
 
 SIDE = 192

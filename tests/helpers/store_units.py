@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from codecnn.base.files import sha256_file
 from codecnn.dataset import Unit
-from codecnn.runs import sha256_file
 
 
 def make_unit(folder: Path, name: str, qp: int, *, pictures=((0, 0, 40.0),), **facts) -> Unit:

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from codecnn.runs import atomic_path
+from codecnn.base.files import atomic_path
 from codecnn.training import LoopSettings, train_task
 from codecnn.training.task import ValidationResult
 

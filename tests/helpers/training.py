@@ -6,7 +6,7 @@ import time
 import torch
 from torch import nn
 
-from codecnn.config import FilterConfig
+from codecnn.api.config import FilterConfig
 from codecnn.dataset import Store
 from codecnn.training import train
 

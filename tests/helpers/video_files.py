@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.video import Picture, VideoFormat, create_video, ffmpeg_path
+from codecnn.pictures.files import Picture, VideoFormat, create_video, ffmpeg_path
 
 FFMPEG = (ffmpeg_path(), "-hide_banner", "-nostdin", "-y", "-loglevel", "error")
 

@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from codecnn.vvc import cabac, contexts
+from codecnn.vvc.syntax import cabac, contexts
 
 FIRST_CONTEXTS = sorted((value, name.lower()) for name, value in vars(contexts).items() if isinstance(value, int))
 counts: collections.defaultdict[str, list[int]] = collections.defaultdict(lambda: [0, 0])
@@ -30,7 +30,7 @@ def counting_decode_bin(work, context):
 # Replace the function before the import of the modules that import it by name.
 cabac.decode_bin = counting_decode_bin
 
-from codecnn.vvc import coding_units, read_pictures  # noqa: E402
+from codecnn.vvc.syntax import coding_units, read_pictures  # noqa: E402
 
 for name in sys.argv[1:]:
     for picture in read_pictures(Path(name).read_bytes()):

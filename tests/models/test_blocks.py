@@ -6,7 +6,7 @@ import torch
 from scipy.signal import convolve2d
 from torch import nn
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.models import QpModulation
 from codecnn.models.blocks import Branches, DepthwiseBlock, Haar, InverseHaar, QpGain, SeparableBlock
 from codecnn.models.families.rdn import RDB, RDN, rdb_macs

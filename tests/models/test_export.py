@@ -7,8 +7,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from codecnn.base.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.cli import app
-from codecnn.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.filtering.integer import load_integer
 from codecnn.models import adapt, build_graph, create_model, export_onnx, list_models, named_outputs, save_weights
 from tests.helpers import own_networks
@@ -187,6 +187,6 @@ def test_weights_are_not_overwritten(weights, tiny_store):
 
 
 def test_a_missing_package_is_named(weights, monkeypatch, tmp_path):
-    monkeypatch.setattr("codecnn.verbs.networks.find_spec", lambda name: None)
+    monkeypatch.setattr("codecnn.api.networks.find_spec", lambda name: None)
     with pytest.raises(ToolMissingError, match=r"needs the package onnx: pip install 'codecnn\[export\]'"):
         invoke("export", "--model", weights, "-o", tmp_path / "m.onnx")

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from codecnn.errors import MissingFileError, ModelError
+from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.models import create_model, grow, load_model, named_outputs, save_weights
 from codecnn.training import FilterSettings
 from codecnn.training.settings import StartSettings

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn import verbs
-from codecnn.errors import ConfigError, MissingFileError, ModelError
+from codecnn import api as verbs
+from codecnn.base.errors import ConfigError, MissingFileError, ModelError
+from codecnn.base.files import read_json, write_json
 from codecnn.models import (
     IntegerSketch,
     create_mode_network,
@@ -21,7 +22,6 @@ from codecnn.models import (
     weights_path,
 )
 from codecnn.models.integer_sketch import check_blocks, sketch_reference
-from codecnn.runs import read_json, write_json
 from tests.models.test_mode_sketch import _blocks, _logits
 
 GOLDEN = {

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from codecnn.errors import ConfigError, MissingFileError, ModelError
+from codecnn.base.errors import ConfigError, MissingFileError, ModelError
 from codecnn.filtering import filter_outputs
 from codecnn.models import create_model, lift, load_model, save_weights
 from codecnn.training import FilterSettings

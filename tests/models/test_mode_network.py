@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import softmax
 
-from codecnn.errors import MissingFileError, ModelError
+from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.models import (
     create_mode_network,
     create_model,

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.errors import ConfigError, ModelError
-from codecnn.intra import block_costs
+from codecnn.base.errors import ConfigError, ModelError
 from codecnn.models import (
     ModeSketch,
     create_mode_network,
@@ -14,6 +13,7 @@ from codecnn.models import (
     save_weights,
     weights_path,
 )
+from codecnn.vvc.intra import block_costs
 
 SMALL = {"side": 8, "coefficients": 4, "hidden": 8}
 

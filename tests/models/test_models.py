@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from codecnn.errors import MissingFileError, ModelError
+from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.filtering import filter_outputs
 from codecnn.models import (
     KNOWN_PLANES,

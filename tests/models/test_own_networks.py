@@ -7,8 +7,9 @@ from importlib import metadata
 import pytest
 import torch
 
-from codecnn import user_code
-from codecnn.errors import ConfigError, ModelError, UserCodeWarning
+from codecnn.base import user_code
+from codecnn.base.errors import ConfigError, ModelError, UserCodeWarning
+from codecnn.base.files import read_json, write_json
 from codecnn.filtering import FloatFilter, load_filter
 from codecnn.models import (
     AdaptedNetwork,
@@ -22,8 +23,7 @@ from codecnn.models import (
     load_model,
     save_weights,
 )
-from codecnn.runs import read_json, write_json
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
 from tests.helpers import own_networks
 from tests.helpers.networks import awaken
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from codecnn.errors import MissingFileError, ModelError
+from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.models import (
     convert_checkpoint,
     create_mode_network,

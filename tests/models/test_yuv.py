@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.filtering import filter_outputs
 from codecnn.models import complexity, create_model, grow, hidden_weights, load_model, prepare, save_weights
 from tests.helpers.networks import awaken, random_picture, random_planes

@@ -11,8 +11,9 @@ import pytest
 import skimage.data
 import torch
 
+from codecnn.base.errors import MissingFileError, ModelError
+from codecnn.base.files import read_json
 from codecnn.codec import CodecSettings, get_codec
-from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import FloatFilter, load_filter
 from codecnn.filtering.integer import ExactFilter, find_integers, integer_path
 from codecnn.models import (
@@ -33,9 +34,8 @@ from codecnn.models import (
 from codecnn.models.base import ARCHITECTURES
 from codecnn.models.families.low_cost import LowCost
 from codecnn.models.zoo import FOLDER
-from codecnn.quality import psnr
-from codecnn.runs import read_json
-from codecnn.video import Picture, VideoFormat, open_raw
+from codecnn.pictures.files import Picture, VideoFormat, open_raw
+from codecnn.pictures.metrics import psnr
 from tools import zoo
 
 NAMES = list_weights()

@@ -18,16 +18,16 @@ import pytest
 import torch
 
 from codecnn import filtering
-from codecnn.config import checked
+from codecnn.api.config import checked
+from codecnn.base.errors import StoppedError
 from codecnn.dataset import ResidentBatches, Store, TrainingBatches, loader
-from codecnn.errors import StoppedError
 from codecnn.filtering import network_filter
-from codecnn.intra import costs
 from codecnn.models import base, create_model, save_weights
+from codecnn.pictures.files import Picture
 from codecnn.training import FilterSettings, Trainer, checkpoint, execution, loop
 from codecnn.training.filter import filter_task, objective
 from codecnn.training.filter import task as filter_module
-from codecnn.video import Picture
+from codecnn.vvc.intra import costs
 from tests.helpers.networks import SMALL, awaken, random_planes
 from tests.helpers.rehearsal import operations, synchronisations
 from tests.helpers.toy_task import run_toy

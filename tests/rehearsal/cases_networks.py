@@ -10,7 +10,6 @@ import torch
 
 from codecnn.filtering import decide_picture, load_filter
 from codecnn.filtering.integer import ExactFilter, engines, load_integer
-from codecnn.intra import block_costs, predict_modes
 from codecnn.models import (
     complexity,
     create_mode_network,
@@ -22,7 +21,8 @@ from codecnn.models import (
     prepare,
     save_weights,
 )
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
+from codecnn.vvc.intra import block_costs, predict_modes
 from tests.helpers.networks import DISTINCT, SMALL, awaken, random_planes, zoo_model
 from tests.helpers.rehearsal import operations
 

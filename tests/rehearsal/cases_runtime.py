@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.config import checked
+from codecnn.api.config import checked
+from codecnn.base.runtime import float32_products
 from codecnn.filtering import TF32Filter, load_filter
 from codecnn.filtering.network_filter import FloatFilter
 from codecnn.models import create_model, pick_device, save_weights
-from codecnn.runtime import float32_products
+from codecnn.pictures.files import Picture
 from codecnn.training import FilterSettings, Trainer
 from codecnn.training.filter import filter_task
-from codecnn.video import Picture
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.rehearsal import MODULE, synchronisations
 from tests.helpers.toy_task import run_toy

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.errors import ConfigError
+from codecnn.base.errors import ConfigError
 from codecnn.models import create_model, lift, load_model
 from codecnn.training import FilterSettings
 from tests.helpers.networks import SMALL

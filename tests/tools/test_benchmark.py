@@ -161,7 +161,7 @@ def test_page_contains_every_result():
     assert "`python tools/benchmark.py build`\n\n**Failed with status 3.**" in text
     assert "A CPU, 2 cores, 8 GiB, Linux; 2026-01-02; load before the run 0.50 to 2.00." in text
     assert "codecnn 1, openvino not here; code abc." in text
-    assert "| `small` | 4.2 | +0.0512 | -1.23 | `codecnn/zoo/small.json` |" in text
+    assert "| `small` | 4.2 | +0.0512 | -1.23 | `codecnn/models/shipped/small.json` |" in text
     assert "| `new` | 16.0 | – | – | no test on its card |" in text
     assert "-4.77 AI" in text
     assert "--quick" not in text

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from codecnn.base.files import read_jsonl
 from codecnn.filtering.integer import ExactFilter
-from codecnn.runs import read_jsonl
 from tools import exactness
 
 

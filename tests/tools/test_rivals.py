@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.errors import FormatError
-from codecnn.video import Picture
+from codecnn.base.errors import FormatError
+from codecnn.pictures.files import Picture
 from tools.bench._foreign import read_caffe, read_tensorflow
 from tools.bench.rivals import (
     InsteadOfLoopFilters,

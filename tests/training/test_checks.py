@@ -13,9 +13,9 @@ from skimage import data
 from torch import nn
 from torch.nn import functional as F
 
+from codecnn.base.files import sha256_file
 from codecnn.dataset import Store, Unit, open_store
 from codecnn.models import create_model, named_outputs
-from codecnn.runs import sha256_file
 from codecnn.training import FilterSettings
 from codecnn.training.checks import Setup, check_filter, check_task, task_setup
 from codecnn.training.checks import data as checks_data

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.config import load_recipe
+from codecnn.api.config import load_recipe
+from codecnn.base.errors import ConfigError
+from codecnn.base.planes import QP_SCALE
 from codecnn.dataset import build_store
-from codecnn.errors import ConfigError
 from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter
 from codecnn.models import load_model
-from codecnn.planes import QP_SCALE
 from codecnn.training import FilterSettings, psnr_gain
 from codecnn.training.filter import filter_task, gains_by_store
 from tests.helpers.networks import awaken

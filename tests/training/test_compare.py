@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.models import create_model, prepare, save_weights
+from codecnn.pictures.files import Picture, VideoFormat, create_video
 from codecnn.training import compare
 from codecnn.training.compare import OUTPUT, ROUNDING_TOLERANCE
-from codecnn.video import Picture, VideoFormat, create_video
 from tests.helpers.networks import SMALL, awaken
 
 

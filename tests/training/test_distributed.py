@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from codecnn.config import checked
+from codecnn.api.config import checked
+from codecnn.base.errors import CodecnnError, ConfigError, StoppedError
 from codecnn.dataset import TrainingBatches
-from codecnn.errors import CodecnnError, ConfigError, StoppedError
 from codecnn.models import fold, load_model, named_outputs
 from codecnn.training import FilterSettings, distributed, execution, loop, train_task
 from codecnn.training.filter import filter_task

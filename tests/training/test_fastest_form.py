@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from codecnn.errors import ConfigError, StoppedError
+from codecnn.base.errors import ConfigError, StoppedError
 from codecnn.models import load_model
 from codecnn.training import FilterSettings, LoopSettings, execution
 from codecnn.training.execution import COMPILE_SECONDS, Form, Timing, choose, fastest

@@ -13,14 +13,11 @@ import torch
 from safetensors.torch import load_file
 from scipy.fft import dctn
 
-from codecnn.config import IntraModesConfig, bundled, load_config
-from codecnn.errors import ConfigError, MissingFileError, TableError
-from codecnn.intra import block_costs, predict_modes, satd
-from codecnn.labels import LabelSettings, file_inputs, read_inputs, store_inputs, write_labels
+from codecnn.api.config import IntraModesConfig, bundled, load_config
+from codecnn.base.errors import ConfigError, MissingFileError, TableError
 from codecnn.models import create_mode_network, load_mode_network, mode_image, mode_side
-from codecnn.training import LoopSettings, train_task
-from codecnn.training.checks import network as checks_network
-from codecnn.training.intra_modes import (
+from codecnn.modes.labels import LabelSettings, file_inputs, read_inputs, store_inputs, write_labels
+from codecnn.modes.training import (
     LabelledBlocks,
     ModeBatches,
     costs_of,
@@ -32,7 +29,10 @@ from codecnn.training.intra_modes import (
     soft_targets,
     transpose,
 )
-from codecnn.training.intra_modes.labels import ALL
+from codecnn.modes.training.labels import ALL
+from codecnn.training import LoopSettings, train_task
+from codecnn.training.checks import network as checks_network
+from codecnn.vvc.intra import block_costs, predict_modes, satd
 from tests.helpers.commands import result_of
 from tests.models.test_mode_network import SMALL, awaken
 
@@ -455,7 +455,7 @@ def test_a_cache_is_reused_but_not_for_another_table(table, tmp_path, monkeypatc
     built_at = (cache.folder / "facts.json").stat().st_mtime_ns
     assert open_labels(table, "dct").folder == cache.folder
     assert (cache.folder / "facts.json").stat().st_mtime_ns == built_at
-    monkeypatch.setattr("codecnn.training.intra_modes.labels._BATCH", 7)
+    monkeypatch.setattr("codecnn.modes.training.labels._BATCH", 7)
     _with_facts(table, lambda facts: facts.update(argv=["other"]))
     again = open_labels(table, "dct")
     assert (again.folder / "facts.json").stat().st_mtime_ns > built_at

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from codecnn.base.errors import CodecnnError, ConfigError, StoreError
 from codecnn.dataset import TrainingBatches
-from codecnn.errors import CodecnnError, ConfigError, StoreError
 from codecnn.filtering import FloatFilter
 from codecnn.models import create_model, load_model
 from codecnn.training import FilterSettings, Trainer, filter_loss, psnr_gain, train_task, warmup_cosine

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from codecnn.errors import StoppedError
+from codecnn.base.errors import StoppedError
 from codecnn.training import FilterSettings, train_task
 from codecnn.training.task import ValidationResult
 from tests.helpers.clock import Clock

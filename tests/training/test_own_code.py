@@ -7,11 +7,11 @@ import signal
 import pytest
 import torch
 
-from codecnn.config import load_config
+from codecnn.api.config import load_config
+from codecnn.base.errors import ConfigError, ModelError, StoppedError
+from codecnn.base.files import read_json
 from codecnn.dataset import TrainingBatches
-from codecnn.errors import ConfigError, ModelError, StoppedError
 from codecnn.models import create_model, load_model, load_partial, save_weights
-from codecnn.runs import read_json
 from codecnn.training import FilterSettings, Trainer, filter_loss, train, train_task
 from codecnn.training.checks import network, task_setup
 from codecnn.training.filter import filter_task

@@ -9,8 +9,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 from scipy.fft import dctn
 from scipy.linalg import hadamard
 
+from codecnn.base.errors import ConfigError
 from codecnn.dataset import TrainingBatches
-from codecnn.errors import ConfigError
 from codecnn.models import RESIDUAL_SCALE, create_model, named_outputs
 from codecnn.training import FilterSettings, filter_loss
 from codecnn.training.execution import Autocast, try_compile

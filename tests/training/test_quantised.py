@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.config import checked
-from codecnn.errors import ConfigError
+from codecnn.api.config import checked
+from codecnn.base.errors import ConfigError
 from codecnn.filtering import load_filter
 from codecnn.filtering.integer import (
     EightBitNetwork,

@@ -14,7 +14,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from codecnn import cli
-from codecnn.errors import ConfigError, StoppedError, StoreError
+from codecnn.base.errors import ConfigError, StoppedError, StoreError
 from codecnn.training import FilterSettings, filter_loss, train_task
 from tests.helpers.networks import SMALL
 from tests.helpers.toy_task import SETTINGS, ToyTask, run_toy

@@ -10,8 +10,8 @@ import time
 import pytest
 import torch
 
-from codecnn.errors import ConfigError, StoreError
-from codecnn.runtime import default_threads
+from codecnn.base.errors import ConfigError, StoreError
+from codecnn.base.runtime import default_threads
 from codecnn.training import train_task, training_runtime
 from tests.helpers.toy_task import SETTINGS, ToyTask, run_toy
 from tests.helpers.training import lines, weights_of
@@ -108,7 +108,7 @@ def test_a_killed_training_releases_the_folder(tmp_path):
 @pytest.mark.parametrize(("cores", "expected"), [(1, 1), (2, 2), (8, 8), (64, 8)])
 def test_threads_of_a_training_are_a_stated_number(monkeypatch, cores, expected):
     """They depend on the machine and on what the user says, and on no timing."""
-    monkeypatch.setattr("codecnn.runtime._convolutions_per_second", lambda threads: pytest.fail("timed"))
+    monkeypatch.setattr("codecnn.base.runtime._convolutions_per_second", lambda threads: pytest.fail("timed"))
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     free, cpu = SETTINGS.model_copy(update={"threads": None}), torch.device("cpu")

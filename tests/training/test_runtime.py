@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from codecnn import runtime
-from codecnn.config import checked
-from codecnn.errors import ConfigError
-from codecnn.runtime import applied, keep_freed_memory
+from codecnn.api.config import checked
+from codecnn.base import runtime
+from codecnn.base.errors import ConfigError
+from codecnn.base.runtime import applied, keep_freed_memory
 from codecnn.training import FilterSettings, train_task, training_runtime
 from tests.helpers.networks import SMALL
 from tests.helpers.toy_task import SETTINGS, ToyTask

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.config import checked
+from codecnn.api.config import checked
+from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.dataset import TrainingBatches
-from codecnn.errors import MissingFileError, ModelError
 from codecnn.filtering import FloatFilter, filter_luma, load_filter
 from codecnn.models import create_model, load_model, save_weights
 from codecnn.training import FilterSettings, Trainer, filter_loss, warmup_cosine

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from codecnn.video import VideoFormat, create_video, open_video
+from codecnn.pictures.files import VideoFormat, create_video, open_video
 from codecnn.viewer import PageServer, build_page, view
 from tests.helpers.browser import Browser, needs_chromium
 from tests.helpers.pages import Page

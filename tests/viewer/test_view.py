@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import codecnn
+from codecnn.base.errors import ConfigError, MissingFileError
 from codecnn.codec import (
     picture_bits,
     read_blocks,
@@ -15,12 +16,11 @@ from codecnn.codec import (
     stream_motion,
     stream_transform_blocks,
 )
-from codecnn.errors import ConfigError, MissingFileError
 from codecnn.filtering import LoopFilter, decide_picture, load_filter
-from codecnn.quality import psnr
-from codecnn.reconstruct import MOTION_PLANES, decode_stream, read_pictures
-from codecnn.video import Picture, VideoFormat, create_video, open_video
+from codecnn.pictures.files import Picture, VideoFormat, create_video, open_video
+from codecnn.pictures.metrics import psnr
 from codecnn.viewer import mode_of, pack_integers, pack_plane, shown_stream, view
+from codecnn.vvc.decoder import MOTION_PLANES, decode_stream, read_pictures
 from tests.helpers.commands import result_of
 from tests.helpers.pages import Page, integers_of, samples_of
 

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codecnn.errors import CodecnnError
+from codecnn.base.errors import CodecnnError
 from codecnn.filtering import FloatFilter
 from codecnn.models import FilterNetwork, create_model
-from codecnn.video import Picture, parse_size
+from codecnn.pictures.files import Picture, parse_size
 
 Row = dict[str, Any]
 Planes = Mapping[str, Tensor]

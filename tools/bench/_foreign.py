@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.errors import FormatError
+from codecnn.base.errors import FormatError
 
 Tensors = dict[str, npt.NDArray[np.float32]]
 

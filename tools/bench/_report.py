@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from codecnn import __version__
-from codecnn.errors import CodecnnError
+from codecnn.base.errors import CodecnnError
+from codecnn.base.files import read_json, write_json, write_text
 from codecnn.models import Card, zoo_cards
-from codecnn.runs import read_json, write_json, write_text
-from codecnn.video import ffmpeg_identity, ffmpeg_path
+from codecnn.pictures.files import ffmpeg_identity, ffmpeg_path
 from tools.bench._common import make_parser, markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def _inference(network: str, size: str = "640x384") -> Job:
     return Job(f"inference-{network}-{size}", f"{words} {size} --runs 5", f"{words} 64x48 --runs 1")
 
 
-_INT8 = "--integers codecnn/zoo/{}.int8.safetensors"
+_INT8 = "--integers codecnn/models/shipped/{}.int8.safetensors"
 
 JOBS = (
     _inference("rdn_32_4_6_24"),
@@ -200,7 +200,7 @@ def quality_table(cards: Mapping[str, Card]) -> list[str]:
         gain, rate = (
             "–" if value is None else f"{value:+.{digits}f}" for value, digits in zip(figures, (4, 2), strict=True)
         )
-        source = f"`codecnn/zoo/{name}.json`" if card.test else "no test on its card"
+        source = f"`codecnn/models/shipped/{name}.json`" if card.test else "no test on its card"
         lines.append(f"| `{name}` | {card.kmac_per_pixel:.1f} | {gain} | {rate} | {source} |")
     return lines
 

@@ -19,10 +19,10 @@ from typing import Any
 import skimage.data
 from skimage.io import imsave
 
-from codecnn.config import checked
+from codecnn.api.config import checked
+from codecnn.base.files import write_text
 from codecnn.dataset import Recipe, build_store
-from codecnn.runs import write_text
-from codecnn.video import ffmpeg_path
+from codecnn.pictures.files import ffmpeg_path
 from tools.bench._common import Row, make_parser, row
 
 

@@ -27,7 +27,7 @@ from skimage.io import imsave
 
 from codecnn.codec import CodecSettings, encode_argv
 from codecnn.filtering import NetworkFilter, PictureFilter, Precision, decide_video, load_filter, stream_qps
-from codecnn.video import (
+from codecnn.pictures.files import (
     Video,
     VideoFormat,
     VideoWriter,

@@ -19,8 +19,8 @@ import numpy as np
 import skimage.data
 
 from codecnn.codec import CodecSettings, get_codec
-from codecnn.reconstruct import decode_stream
-from codecnn.video import VideoFormat, ffmpeg_path
+from codecnn.pictures.files import VideoFormat, ffmpeg_path
+from codecnn.vvc.decoder import decode_stream
 from tools.bench._common import Row, make_parser, row
 
 CLIPS = ((416, 240, 33), (1920, 1080, 9))

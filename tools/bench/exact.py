@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from codecnn.base.planes import QP_SCALE
 from codecnn.filtering import FloatFilter
 from codecnn.filtering.integer import (
     ExactFilter,
@@ -30,8 +31,7 @@ from codecnn.filtering.integer import (
     quantise_eight,
 )
 from codecnn.models import CHROMA_PLANES, FilterNetwork, build_graph, create_model, list_models
-from codecnn.planes import QP_SCALE
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
 from tools.bench._common import (
     OPENVINO_PRECISIONS,
     QP,

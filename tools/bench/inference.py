@@ -29,10 +29,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from codecnn.base.planes import QP_SCALE
 from codecnn.filtering import FloatFilter, in_tiles
 from codecnn.models import FilterNetwork, create_model, list_models, named_outputs
 from codecnn.models.families.rdn import RDN
-from codecnn.planes import QP_SCALE
 from tools.bench._common import (
     QP,
     Planes,

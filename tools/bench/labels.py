@@ -23,15 +23,15 @@ import scipy.fft
 import skimage.data
 
 from codecnn.codec import CodecSettings, encode_argv
-from codecnn.intra import (
+from codecnn.modes.labels import LabelSettings, Source, label_pictures
+from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_video
+from codecnn.vvc.intra import (
     block_costs_reference,
     block_positions,
     blocks_at,
     predict_modes_reference,
     reference_lines,
 )
-from codecnn.labels import LabelSettings, Source, label_pictures
-from codecnn.video import VideoFormat, ffmpeg_path, open_video
 from tools.bench._common import Row, make_parser, row, seconds, size_argument
 
 REFERENCE_ROWS = 128

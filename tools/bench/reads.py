@@ -33,7 +33,7 @@ from codecnn.dataset import (
     iterate,
     open_store,
 )
-from codecnn.video import VideoFormat
+from codecnn.pictures.files import VideoFormat
 from tools.bench._common import Row, make_parser, row
 
 SIZE, HALO, BATCH = 128, 2, 16

@@ -34,14 +34,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import codecnn
+from codecnn.base.errors import FormatError
+from codecnn.cli.console import progress
 from codecnn.codec import av1_qp
 from codecnn.codec.encoders.av1 import LEVELS, quantiser_level
-from codecnn.console import progress
 from codecnn.dataset import Store, open_store
-from codecnn.errors import FormatError
 from codecnn.filtering.planes import NO_PLANES, Planes, round_samples
 from codecnn.models import read_card, weights_path
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
 from tools.bench._common import Row, make_parser
 from tools.bench._foreign import Tensors, read_caffe, read_tensorflow
 

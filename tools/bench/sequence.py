@@ -21,7 +21,7 @@ import torch
 
 from codecnn.filtering import FloatFilter, decide_video, filter_video
 from codecnn.models import create_model
-from codecnn.video import VideoFormat, create_video, open_video
+from codecnn.pictures.files import VideoFormat, create_video, open_video
 from tools.bench._common import QP, Row, make_parser, row, size_argument
 
 TOLERANCE = 1.02

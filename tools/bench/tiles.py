@@ -15,7 +15,7 @@ import torch
 
 from codecnn.filtering import FloatFilter
 from codecnn.models import list_models
-from codecnn.video import open_video
+from codecnn.pictures.files import open_video
 from tools.bench._common import QP, Row, auxiliary_planes, make_parser, noise_picture, randomised_model, row
 
 TOLERANCE = 1e-5

@@ -28,10 +28,10 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
+from codecnn.base.files import read_jsonl, write_jsonl
+from codecnn.base.planes import QP_SCALE
 from codecnn.dataset import TrainingBatches, Unit
 from codecnn.models import complexity, create_model
-from codecnn.planes import QP_SCALE
-from codecnn.runs import read_jsonl, write_jsonl
 from codecnn.training import LOG, METRICS, FilterSettings, train_task
 from codecnn.training.filter import FilterTask
 from tools.bench._common import Row, make_parser, row

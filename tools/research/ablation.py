@@ -31,11 +31,11 @@ from pydantic import Field
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from codecnn.config import FilterConfig, NetworkConfig, checked, parse_overrides
+from codecnn.api.config import FilterConfig, NetworkConfig, checked, parse_overrides
+from codecnn.base.errors import ConfigError
+from codecnn.base.files import read_json, write_json, write_text
 from codecnn.dataset import open_store
-from codecnn.errors import ConfigError
 from codecnn.models import load_model, pick_device, weights_path
-from codecnn.runs import read_json, write_json, write_text
 from codecnn.training import CHECKPOINT, FilterSettings, Schema, psnr_gain, train
 
 

@@ -24,10 +24,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from codecnn import verbs
+from codecnn import api as verbs
 from codecnn.dataset import Unit, open_store
-from codecnn.quality import bd_rate, psnr, psnr_yuv_611
-from codecnn.video import Picture, convert, open_video
+from codecnn.pictures.files import Picture, convert, open_video
+from codecnn.pictures.metrics import bd_rate, psnr, psnr_yuv_611
 
 URI = "file://model3.onnx"
 """URI of the ONNX file, which is the same for all streams."""

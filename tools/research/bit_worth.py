@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from codecnn.dataset import Unit, open_store
 from codecnn.filtering.decisions import rd_lambda
-from codecnn.quality import peak_value
+from codecnn.pictures.metrics import peak_value
 
 
 def facts(unit: Unit) -> tuple[float, float, int]:

@@ -15,13 +15,13 @@ from pathlib import Path
 import yaml
 from tqdm import tqdm
 
+from codecnn.base.errors import CodecnnError
+from codecnn.base.files import provenance, write_json, write_text
 from codecnn.codec import CodecSettings
-from codecnn.errors import CodecnnError
 from codecnn.evaluation import Entry
 from codecnn.evaluation.in_loop import CHAINS, closed_loop, rates_of
 from codecnn.filtering import load_filter
-from codecnn.runs import provenance, write_json, write_text
-from codecnn.video import Video, open_video
+from codecnn.pictures.files import Video, open_video
 
 CTU_SIZE = 128
 

@@ -25,8 +25,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from codecnn.dataset import Unit, open_store
-from codecnn.nnpf import CODER_VARIABLE
-from codecnn.video import convert
+from codecnn.pictures.files import convert
+from codecnn.signalling.nnpf import CODER_VARIABLE
 from tools.bench.rivals import BaseFilter
 from tools.research.adaptation import Point, Psnrs, psnrs, report
 

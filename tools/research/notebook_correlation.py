@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from codecnn.analysis import Correlation, correlate, load_table, write_correlation
+from codecnn.base.files import atomic_path, write_text
 from codecnn.codec import LUMA, ctu_depths, stream_table
-from codecnn.quality import ctu_grid, ctu_means
-from codecnn.runs import atomic_path, write_text
-from codecnn.video import STILL_SUFFIXES, open_video
+from codecnn.pictures.files import STILL_SUFFIXES, open_video
+from codecnn.pictures.metrics import ctu_grid, ctu_means
 
 PEARSON = {"qp": 0.5476, "depth": 0.1886}
 """Pearson's r of QP and of depth with the MSE in the notebook."""

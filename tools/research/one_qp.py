@@ -16,10 +16,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from codecnn import verbs
+from codecnn import api as verbs
 from codecnn.dataset import open_store
-from codecnn.quality import MIN_POINTS, bd_rate
-from codecnn.video import open_video
+from codecnn.pictures.files import open_video
+from codecnn.pictures.metrics import MIN_POINTS, bd_rate
 from tools.research.adaptation import Psnrs, psnrs
 
 WAYS = ("slice QPs", "one QP")

@@ -22,11 +22,11 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from codecnn.base.planes import NEIGHBOUR_PLANES
 from codecnn.dataset import Unit, open_store
 from codecnn.filtering import PictureFilter, load_filter, unit_planes
-from codecnn.motion import BLOCK, MARGIN, search_motion, temporal_planes
-from codecnn.planes import NEIGHBOUR_PLANES
-from codecnn.quality import ctu_means, mse, psnr
+from codecnn.pictures.metrics import ctu_means, mse, psnr
+from codecnn.pictures.motion import BLOCK, MARGIN, search_motion, temporal_planes
 
 Plane = npt.NDArray[np.float64]
 

@@ -21,7 +21,12 @@ import scipy.linalg
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from codecnn.adaptation import (
+from codecnn.base.files import sha256_file
+from codecnn.cli.console import progress
+from codecnn.dataset import Unit, open_store
+from codecnn.filtering import auxiliary_planes, load_filter, stream_qps, stream_slice_types
+from codecnn.models import weights_path
+from codecnn.signalling.updates import (
     WEIGHTS,
     Collector,
     FitSums,
@@ -32,11 +37,6 @@ from codecnn.adaptation import (
     last_layers,
     write_update,
 )
-from codecnn.console import progress
-from codecnn.dataset import Unit, open_store
-from codecnn.filtering import auxiliary_planes, load_filter, stream_qps, stream_slice_types
-from codecnn.models import weights_path
-from codecnn.runs import sha256_file
 
 Floats = npt.NDArray[np.float64]
 

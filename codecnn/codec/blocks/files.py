@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from codecnn.base.errors import FormatError, MissingFileError, TableError
+from codecnn.base.files import atomic_path
+from codecnn.base.keywords import checked_keywords
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.blocks.vtm_statistics import read_vtm_stats, vtm_mts, write_block_values, write_vtm_stats
 from codecnn.codec.blocks.vvc_stream import COMPONENTS, stream_table
 from codecnn.codec.blocks.x265_analysis import read_x265_analysis
-from codecnn.errors import FormatError, MissingFileError, TableError
-from codecnn.keywords import checked_keywords
-from codecnn.runs import atomic_path
-from codecnn.video import stream_codec
+from codecnn.pictures.files import stream_codec
 
 VTM_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
 """File suffixes of VTM block statistics."""

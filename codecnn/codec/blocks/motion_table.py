@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from codecnn.base.errors import FormatError
 from codecnn.codec.blocks.table import INTER, LUMA
 from codecnn.codec.blocks.vvc_stream import output_units, table_of_units
-from codecnn.errors import FormatError
-from codecnn.vvc import CU_COLUMNS
+from codecnn.vvc.syntax import CU_COLUMNS
 
 _FLAGS = ("merge", "ciip", "gpm")
 _VECTORS = ("mv_l0_x", "mv_l0_y", "mv_l1_x", "mv_l1_y")
@@ -38,7 +38,7 @@ def stream_motion(path: Path | str) -> pa.Table:
         UnsupportedError: The stream uses a tool that codecnn does not support.
     """
     # Imported here because numba takes half a second to import.
-    from codecnn.reconstruct import MOTION_PLANES, NO_REFERENCE, read_pictures
+    from codecnn.vvc.decoder import MOTION_PLANES, NO_REFERENCE, read_pictures
 
     units, positions = output_units(path)
     columns = dict(zip(CU_COLUMNS, units.T, strict=True))

@@ -1,4 +1,4 @@
-"""Planes that codecnn derives from a VVC bitstream: rebuilt by `codecnn.reconstruct`, or drawn from the coding tree.
+"""Planes that codecnn derives from a VVC bitstream: rebuilt by `codecnn.vvc.decoder`, or drawn from the coding tree.
 
 They are written as files for users, added to a coded sequence of a store, or returned for a picture to be filtered.
 """
@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.errors import ConfigError, FormatError
+from codecnn.base.files import atomic_path
+from codecnn.base.outputs import check_outputs
+from codecnn.base.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, STRENGTH_FILE, TREE_PLANES, file_of
 from codecnn.codec.base import CodedSequence
 from codecnn.codec.blocks.table import draw_cells
 from codecnn.codec.blocks.vvc_stream import VVC_SUFFIXES, read_output_pictures, read_rows, table_of_units
-from codecnn.errors import ConfigError, FormatError
-from codecnn.outputs import check_outputs
-from codecnn.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, STRENGTH_FILE, TREE_PLANES, file_of
-from codecnn.runs import atomic_path
-from codecnn.video import VideoFormat, create_video
-from codecnn.vvc import Picture
+from codecnn.pictures.files import VideoFormat, create_video
+from codecnn.vvc.syntax import Picture
 
 Planes = dict[str, npt.NDArray[Any]]
 
@@ -51,8 +51,8 @@ class PlaneFiles:
 
 
 def check_planes(names: Sequence[str]) -> None:
-    """Raise ConfigError for a name that is in neither `codecnn.reconstruct.PLANES` nor TREE_PLANES."""
-    from codecnn.reconstruct import PLANES
+    """Raise ConfigError for a name that is in neither `codecnn.vvc.decoder.PLANES` nor TREE_PLANES."""
+    from codecnn.vvc.decoder import PLANES
 
     for name in names:
         if name not in (*PLANES, *TREE_PLANES):
@@ -70,7 +70,7 @@ def write_planes(
 
     Args:
         stream: VVC byte stream.
-        planes: Planes to write, of `codecnn.reconstruct.PLANES` and TREE_PLANES.
+        planes: Planes to write, of `codecnn.vvc.decoder.PLANES` and TREE_PLANES.
         folder: Output folder.
         progress: Called with the number of finished pictures and the number of all pictures.
 
@@ -221,10 +221,10 @@ def _rebuild(stream: Path, pictures: Sequence[Picture], planes: Sequence[str]) -
     Args:
         stream: VVC stream.
         pictures: Its pictures in output order; any of them if they are all intra.
-        planes: Names of `codecnn.reconstruct.PLANES`.
+        planes: Names of `codecnn.vvc.decoder.PLANES`.
     """
     # Imported here because numba takes half a second to import.
-    from codecnn.reconstruct import read_pictures, reconstruct
+    from codecnn.vvc.decoder import read_pictures, reconstruct
 
     try:
         if not all(picture.is_intra for picture in pictures):
@@ -244,7 +244,7 @@ def _tree_planes(picture: Picture, planes: Sequence[str], name: str) -> Planes:
     """Draw TREE_PLANES of a picture, int8 (h, w), each 4x4 cell repeated, -1 for unknown; `name` names the stream."""
     if not planes:
         return {}
-    from codecnn.vvc import coding_units
+    from codecnn.vvc.syntax import coding_units
 
     (units,) = read_rows(coding_units, [picture], name)
     sps, pps = picture.sps, picture.pps

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from codecnn.errors import TableError
-from codecnn.notebook import SHOWN_ROWS, arrow_html, data_frame
-from codecnn.planes import BLOCK_PLANES, BLOCK_SIZE, CELL_PLANES, TRANSFORM_PLANES, CellArray
-from codecnn.quality import ctu_means
-from codecnn.vvc import TRANSFORM_COLUMNS
+from codecnn.base.errors import TableError
+from codecnn.base.notebook import SHOWN_ROWS, arrow_html, data_frame
+from codecnn.base.planes import BLOCK_PLANES, BLOCK_SIZE, CELL_PLANES, TRANSFORM_PLANES, CellArray
+from codecnn.pictures.metrics import ctu_means
+from codecnn.vvc.syntax import TRANSFORM_COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -365,7 +365,7 @@ def draw_cells(table: BlockTable, poc: int, width: int, height: int, names: Iter
         poc: Picture order count of the picture.
         width: Width of the picture in luma samples.
         height: Height of the picture in luma samples.
-        names: Planes to draw, of `codecnn.planes.TREE_PLANES`.
+        names: Planes to draw, of `codecnn.base.planes.TREE_PLANES`.
 
     Returns:
         Planes by name, int8, shape (ceil(height / 4), ceil(width / 4)).

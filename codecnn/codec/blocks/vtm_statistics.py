@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.errors import FormatError, MissingFileError, TableError
+from codecnn.base.files import atomic_path
 from codecnn.codec.blocks.table import CHROMA, INTRA, LUMA, UNKNOWN, BlockTable
-from codecnn.errors import FormatError, MissingFileError, TableError
-from codecnn.runs import atomic_path
 
 VALUES = ("depth", "qt_depth", "mt_depth", "pred_mode", "intra_mode", "qp", "lfnst", "bdpcm", "cbf_y", "ts_y", "mts")
 """Columns of the CU table that VTM traces."""

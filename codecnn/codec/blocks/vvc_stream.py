@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from codecnn.base.errors import EncoderError, FormatError, MissingFileError
 from codecnn.codec.base import CodedSequence
 from codecnn.codec.blocks.table import ALL_COLUMNS, INTRA, UNKNOWN, BlockTable
-from codecnn.errors import EncoderError, FormatError, MissingFileError
-from codecnn.video import VVC_SUFFIXES as VVC_SUFFIXES
-from codecnn.video import byte_stream, warn
-from codecnn.vvc import CHROMA_FORMATS, CU_COLUMNS, Picture, read_pictures
+from codecnn.pictures.files import VVC_SUFFIXES as VVC_SUFFIXES
+from codecnn.pictures.files import byte_stream, warn
+from codecnn.vvc.syntax import CHROMA_FORMATS, CU_COLUMNS, Picture, read_pictures
 
 READER_VERSION = 1
 """Version of the VVC reader in cache keys; increase it with every change that alters the table of a stream."""
@@ -75,7 +75,7 @@ def stream_info(path: Path | str) -> StreamInfo:
     """Read the headers of a VVC stream; slice data is not parsed, and one picture at a time is in memory.
 
     Args:
-        path: Byte stream (H.266 Annex B), or a container with a VVC stream, see `codecnn.video.byte_stream`.
+        path: Byte stream (H.266 Annex B), or a container with a VVC stream, see `codecnn.pictures.files.byte_stream`.
 
     Raises:
         MissingFileError: The file does not exist.
@@ -171,7 +171,7 @@ def stream_transform_blocks(path: Path | str) -> pa.Table:
         UnsupportedError: The stream uses a feature that codecnn does not read.
     """
     # Imported here because numba takes half a second to import and headers do not need it.
-    from codecnn.vvc import BLOCK_COLUMNS, transform_blocks
+    from codecnn.vvc.syntax import BLOCK_COLUMNS, transform_blocks
 
     path = Path(path)
     rows, poc = _output_rows(_read(path, str(path)), str(path), transform_blocks, len(BLOCK_COLUMNS))
@@ -180,7 +180,7 @@ def stream_transform_blocks(path: Path | str) -> pa.Table:
 
 
 def read_output_pictures(path: Path | str) -> list[Picture]:
-    """Read the pictures that a VVC stream outputs, in output order, as `codecnn.vvc` parses their headers.
+    """Read the pictures that a VVC stream outputs, in output order, as `codecnn.vvc.syntax` parses their headers.
 
     Slice data is not parsed. Raises the errors of `stream_info`.
     """
@@ -218,11 +218,11 @@ def first_references(path: Path | str, count: int) -> list[tuple[int, int]]:
 
 
 def stream_units(path: Path) -> list[Rows]:
-    """Read the coding units of every picture in decoding order, shape (n, columns) with `codecnn.vvc.CU_COLUMNS`.
+    """Read the coding units of every picture in decoding order: (n, columns) of `vvc.syntax.CU_COLUMNS`.
 
     Raises the errors of `stream_table`.
     """
-    from codecnn.vvc import coding_units
+    from codecnn.vvc.syntax import coding_units
 
     return read_rows(coding_units, _read(path, str(path)), str(path))
 
@@ -231,12 +231,12 @@ def output_units(path: Path | str) -> tuple[Rows, npt.NDArray[np.int32]]:
     """Read the coding units of the pictures that a stream outputs, in decoding order.
 
     Returns:
-        Coding units, shape (n, columns) with `codecnn.vvc.CU_COLUMNS`, and the position of the picture of each one in
-        output order, shape (n,).
+        Coding units, shape (n, columns) with `codecnn.vvc.syntax.CU_COLUMNS`, and the position of the picture of each
+        one in output order, shape (n,).
 
     Raises the errors of `stream_table`.
     """
-    from codecnn.vvc import coding_units
+    from codecnn.vvc.syntax import coding_units
 
     path = Path(path)
     return _output_rows(_read(path, str(path)), str(path), coding_units, len(CU_COLUMNS))
@@ -246,7 +246,7 @@ def table_of_units(units: Rows, poc: npt.NDArray[np.int32]) -> BlockTable:
     """Convert coding units to a table.
 
     Args:
-        units: Coding units as `codecnn.vvc.coding_units` reads them, shape (n, columns).
+        units: Coding units as `codecnn.vvc.syntax.coding_units` reads them, shape (n, columns).
         poc: POC of every unit, shape (n,).
     """
     columns: dict[str, Any] = dict(zip(CU_COLUMNS, units.T, strict=True)) | {"poc": poc}
@@ -268,7 +268,7 @@ def read_rows(read: Callable[[Picture], Rows], pictures: Sequence[Picture], name
 
 
 def _table(pictures: Sequence[Picture], name: str) -> BlockTable:
-    from codecnn.vvc import coding_units
+    from codecnn.vvc.syntax import coding_units
 
     return table_of_units(*_output_rows(pictures, name, coding_units, len(CU_COLUMNS)))
 

@@ -15,9 +15,9 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.errors import FormatError, MissingFileError
+from codecnn.base.files import atomic_path
 from codecnn.codec.blocks.table import COLUMNS, INTER, INTRA, LUMA, UNKNOWN, BlockTable
-from codecnn.errors import FormatError, MissingFileError
-from codecnn.runs import atomic_path
 
 _HEADER = struct.Struct("<20i")
 _RECORD = struct.Struct("<IIiiiqii")

@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from codecnn.base.errors import ConfigError, EncoderError
+from codecnn.base.files import write_text
 from codecnn.codec.av1_headers import AC_STEPS, STEP_SCALE, Av1Stream, av1_info, av1_qp, read_av1
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.checks import measured_picture
@@ -20,9 +22,7 @@ from codecnn.codec.encoders.av1_unfiltered import uses_restoration, verify_same_
 from codecnn.codec.encoders.padding import code_padded, padded_size
 from codecnn.codec.encoders.unfiltered import verify_similar
 from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity
-from codecnn.errors import ConfigError, EncoderError
-from codecnn.runs import write_text
-from codecnn.video import VideoFormat, convert, ffmpeg_path, open_raw, require_encoder, run
+from codecnn.pictures.files import VideoFormat, convert, ffmpeg_path, open_raw, require_encoder, run
 
 LEVELS = (*range(0, 241, 4), 244, 249, 255)
 """Quantiser index by libaom's and SVT-AV1's quantiser level, 0 to 63."""

@@ -7,9 +7,9 @@ also has parameters in the tile data, which depend on its presence, so it cannot
 
 from collections.abc import Iterator
 
+from codecnn.base.errors import EncoderError, FormatError
 from codecnn.codec.av1_headers import Av1Frame, Av1Stream
 from codecnn.codec.trace import Element
-from codecnn.errors import EncoderError, FormatError
 
 _LEVELS = ("loop_filter_level[0]", "loop_filter_level[1]")
 _CHROMA_LEVELS = ("loop_filter_level[2]", "loop_filter_level[3]")

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from codecnn.base.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
+from codecnn.base.files import content_sha256, sha256_file, write_text
 from codecnn.codec.base import CodecSettings, CodecTools, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.checks import verify_decoded, verify_slice_qp
 from codecnn.codec.encoders.jvet_log import normalise_program_log, parse_log
 from codecnn.codec.encoders.padding import MULTIPLE_OF_CHROMA, code_padded, padded_size
 from codecnn.codec.encoders.unfiltered import code_unfiltered
 from codecnn.codec.ffmpeg import decode_stream
-from codecnn.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
-from codecnn.runs import content_sha256, sha256_file, write_text
-from codecnn.video import VideoFormat, ffmpeg_identity, ffmpeg_path, open_raw, output_of, run
+from codecnn.pictures.files import VideoFormat, ffmpeg_identity, ffmpeg_path, open_raw, output_of, run
 
 RECONSTRUCTION = "reconstruction.yuv"
 """File of the encoder's own decoded pictures, which must equal the pictures of the decoder."""

@@ -22,6 +22,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from codecnn.base.errors import ConfigError, EncoderError, FormatError
+from codecnn.base.files import atomic_path, write_text
+from codecnn.base.leftovers import temporary_folder
 from codecnn.codec.base import CodecSettings, CodedPicture, coded_format
 from codecnn.codec.checks import verify_decoded, verify_picture, verify_slice_qp
 from codecnn.codec.encoders.jvet_log import normalise_library_log, parse_log
@@ -38,12 +41,9 @@ from codecnn.codec.encoders.vvenc_library import (
     plane_samples,
 )
 from codecnn.codec.ffmpeg import decode_stream
-from codecnn.errors import ConfigError, EncoderError, FormatError
-from codecnn.leftovers import temporary_folder
-from codecnn.quality import psnr
-from codecnn.runs import atomic_path, write_text
-from codecnn.video import Picture, VideoFormat, convert, create_video, ffmpeg_path, open_raw, run
-from codecnn.vvc import SeiMessage, add_sei
+from codecnn.pictures.files import Picture, VideoFormat, convert, create_video, ffmpeg_path, open_raw, run
+from codecnn.pictures.metrics import psnr
+from codecnn.vvc.syntax import SeiMessage, add_sei
 
 LOOP_PARAMS = {
     "Threads": "0",

@@ -5,8 +5,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from codecnn.base.errors import EncoderError
 from codecnn.codec.base import CodedPicture
-from codecnn.errors import EncoderError
 
 _PICTURE = re.compile(
     r"^POC +(?P<poc>-?\d+) (?:LId: +\d+ )?TId: *\d+ \( *(?:\w+, )?(?P<type>[IPBipb])-SLICE, (?:nQP -?\d+ )?"

@@ -4,7 +4,7 @@ from codecnn.codec.base import CodecSettings, coded_format
 from codecnn.codec.checks import check_ctu_size, check_depth, check_params, check_preset
 from codecnn.codec.encoders.av1 import CTU_SIZES, STATISTICS, Av1Encoder, quantiser_level
 from codecnn.codec.ffmpeg import join_params, raw_input, shift_grey
-from codecnn.video import VideoFormat
+from codecnn.pictures.files import VideoFormat
 
 SPEEDS = {"slower": 1, "slow": 2, "medium": 4, "fast": 6, "faster": 8}
 """libaom's cpu-used by preset; a preset may also be the number itself."""

@@ -7,6 +7,8 @@ libkvazaar codes 4:2:0 of 8 bit whose width and height are multiples of 8, with 
 import re
 from pathlib import Path
 
+from codecnn.base.errors import ConfigError, EncoderError, FormatError
+from codecnn.base.files import write_text
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.checks import (
     check_ctu_size,
@@ -20,9 +22,7 @@ from codecnn.codec.checks import (
 from codecnn.codec.encoders.padding import code_padded, padded_size
 from codecnn.codec.ffmpeg import decode_stream, library_identity, raw_input
 from codecnn.codec.headers import AccessUnit, access_units, output_pictures, picture_bits, read_headers, slice_qp
-from codecnn.errors import ConfigError, EncoderError, FormatError
-from codecnn.runs import write_text
-from codecnn.video import VideoFormat, ffmpeg_path, open_raw, require_encoder, run
+from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_raw, require_encoder, run
 
 _PRESETS = "ultrafast superfast veryfast faster fast medium slow slower veryslow placebo"
 PRESETS = tuple(_PRESETS.split())

@@ -3,12 +3,12 @@
 SVT-AV1 codes 4:2:0 and chooses the size of superblocks. It does not state the PSNR of its reconstruction.
 """
 
+from codecnn.base.errors import ConfigError
 from codecnn.codec.base import CodecSettings, coded_format
 from codecnn.codec.checks import check_ctu_size, check_depth, check_params, check_preset
 from codecnn.codec.encoders.av1 import CTU_SIZES, NO_RESTORATION, STATISTICS, Av1Encoder, quantiser_level
 from codecnn.codec.ffmpeg import join_params, raw_input
-from codecnn.errors import ConfigError
-from codecnn.video import VideoFormat
+from codecnn.pictures.files import VideoFormat
 
 PRESETS = {"slower": 2, "slow": 4, "medium": 6, "fast": 8, "faster": 10}
 """SVT-AV1's preset by name; a preset may also be the number itself."""

@@ -7,6 +7,8 @@ another adaptation.
 
 from pathlib import Path
 
+from codecnn.base.errors import ConfigError, EncoderError
+from codecnn.base.files import write_text
 from codecnn.codec.base import CodecSettings, CodedSequence, coded_format, ctc_intra_period
 from codecnn.codec.checks import (
     check_ctu_size,
@@ -20,9 +22,7 @@ from codecnn.codec.encoders.jvet_log import normalise_library_log, parse_log
 from codecnn.codec.encoders.padding import code_padded, padded_size
 from codecnn.codec.encoders.unfiltered import code_unfiltered
 from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input
-from codecnn.errors import ConfigError, EncoderError
-from codecnn.runs import write_text
-from codecnn.video import VideoFormat, ffmpeg_path, require_encoder, run
+from codecnn.pictures.files import VideoFormat, ffmpeg_path, require_encoder, run
 
 PRESETS = ("faster", "fast", "medium", "slow", "slower")
 CTU_SIZES = (32, 64, 128)

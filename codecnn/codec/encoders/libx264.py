@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from codecnn.base.errors import ConfigError, EncoderError
+from codecnn.base.files import sha256_file, write_text
 from codecnn.codec.avc_headers import AvcStream, avc_info, read_avc
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.checks import check_params, check_preset, check_program_source, measured_picture, verify_slice_qp
 from codecnn.codec.encoders.padding import MULTIPLE_OF_CHROMA, code_padded, padded_size
 from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input, shift_grey
-from codecnn.errors import ConfigError, EncoderError
-from codecnn.runs import sha256_file, write_text
-from codecnn.video import VideoFormat, convert, ffmpeg_path, open_raw, require_encoder, run
+from codecnn.pictures.files import VideoFormat, convert, ffmpeg_path, open_raw, require_encoder, run
 
 _PRESETS = "ultrafast superfast veryfast faster fast medium slow slower veryslow placebo"
 PRESETS = tuple(_PRESETS.split())

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from codecnn.base.errors import ConfigError, EncoderError, MissingFileError
+from codecnn.base.files import write_text
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.blocks.x265_analysis import clear_stale_entries, coded_size, read_x265_analysis
@@ -27,9 +29,7 @@ from codecnn.codec.checks import (
 )
 from codecnn.codec.encoders.padding import code_padded, padded_size
 from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input, shift_grey
-from codecnn.errors import ConfigError, EncoderError, MissingFileError
-from codecnn.runs import write_text
-from codecnn.video import Video, VideoFormat, ffmpeg_path, open_raw, require_encoder, run
+from codecnn.pictures.files import Video, VideoFormat, ffmpeg_path, open_raw, require_encoder, run
 
 _PRESETS = "ultrafast superfast veryfast faster fast medium slow slower veryslow placebo"
 PRESETS = tuple(_PRESETS.split())

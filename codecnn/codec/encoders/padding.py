@@ -7,7 +7,7 @@ from pathlib import Path
 
 from codecnn.codec.base import CodecSettings, CodedSequence
 from codecnn.codec.checks import measured_picture
-from codecnn.video import Picture, VideoFormat, convert, create_video, open_raw, pad_to_size
+from codecnn.pictures.files import Picture, VideoFormat, convert, create_video, open_raw, pad_to_size
 
 Encode = Callable[[Path, VideoFormat, CodecSettings, Path], CodedSequence]
 """The method `encode` of a back end, for the sizes that its encoder takes."""

@@ -13,11 +13,11 @@ those of the `vvc` back end.
 from collections.abc import Mapping
 from fractions import Fraction
 
+from codecnn.base.errors import ConfigError, EncoderError, ToolMissingError
 from codecnn.codec.base import CTC_FROM_CFG, CodecSettings, ctc_intra_period
 from codecnn.codec.checks import check_ctu_size, check_hevc, check_params, check_program_source
 from codecnn.codec.encoders.external import RECONSTRUCTION, EncoderProgram, Job
 from codecnn.codec.encoders.libvvenc import vvenc_params
-from codecnn.errors import ConfigError, EncoderError, ToolMissingError
 
 VVC_BITSTREAM, HEVC_BITSTREAM = "bitstream.266", "bitstream.265"
 

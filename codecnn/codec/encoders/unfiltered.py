@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.errors import EncoderError, UnsupportedError
+from codecnn.base.files import remove_tree
 from codecnn.codec.base import Codec, CodecSettings
 from codecnn.codec.blocks.vvc_stream import VVC_SUFFIXES, stream_units
-from codecnn.errors import EncoderError, UnsupportedError
-from codecnn.quality import ctu_means
-from codecnn.runs import remove_tree
-from codecnn.video import VideoFormat, convert, open_raw
-from codecnn.vvc import CU_COLUMNS
+from codecnn.pictures.files import VideoFormat, convert, open_raw
+from codecnn.pictures.metrics import ctu_means
+from codecnn.vvc.syntax import CU_COLUMNS
 
 SQUARE = 64
 """Width and height in samples of the squares that `verify_similar` compares, in chroma as in luma."""

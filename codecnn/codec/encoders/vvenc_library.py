@@ -15,8 +15,8 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from codecnn.errors import EncoderError, MissingFileError, ToolMissingError
-from codecnn.video import VideoFormat
+from codecnn.base.errors import EncoderError, MissingFileError, ToolMissingError
+from codecnn.pictures.files import VideoFormat
 
 LIBRARY_VARIABLE = "CODECNN_VVENC_LIBRARY"
 """Environment variable that names the library if no option does."""

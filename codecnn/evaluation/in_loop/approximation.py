@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from codecnn.base.errors import ConfigError
+from codecnn.base.files import atomic_path
 from codecnn.codec import CodecSettings, CodedPicture, code_closed_loop, coded_format
-from codecnn.errors import ConfigError
 from codecnn.evaluation.in_loop.coding import decider, filter_behind, loop_picture
 from codecnn.evaluation.in_loop.results import LoopPicture, LoopRow, LoopStream, make_rows
 from codecnn.evaluation.measure import Entry
 from codecnn.filtering import Decisions, Filtered, LoopParameters, check_in_loop, loop_parameters, picture_messages
-from codecnn.runs import atomic_path
-from codecnn.video import Picture, Video, create_video
+from codecnn.pictures.files import Picture, Video, create_video
 
 
 @dataclass(frozen=True)

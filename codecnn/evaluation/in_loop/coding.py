@@ -6,6 +6,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from codecnn.base.errors import ConfigError
+from codecnn.base.files import file_stem, provenance, read_json, remove_tree, sha256_file, write_json
+from codecnn.base.leftovers import part_path, remove_leftovers
 from codecnn.codec import (
     DECISIONS_FILE,
     CodecSettings,
@@ -14,7 +17,6 @@ from codecnn.codec import (
     code_in_loop,
     coded_format,
 )
-from codecnn.errors import ConfigError
 from codecnn.evaluation.cells import cpu_threads
 from codecnn.evaluation.in_loop.results import (
     LoopPicture,
@@ -36,11 +38,9 @@ from codecnn.filtering import (
     slice_type_plane,
     write_decisions,
 )
-from codecnn.leftovers import part_path, remove_leftovers
-from codecnn.quality import mse
-from codecnn.runs import file_stem, provenance, read_json, remove_tree, sha256_file, write_json
-from codecnn.video import Picture, Video, VideoFormat, convert, create_video, open_raw
-from codecnn.vvc import SeiMessage, access_units, add_sei
+from codecnn.pictures.files import Picture, Video, VideoFormat, convert, create_video, open_raw
+from codecnn.pictures.metrics import mse
+from codecnn.vvc.syntax import SeiMessage, access_units, add_sei
 
 CTU_SIZE = 128
 """CTU size in luma samples of the encoder and of the decisions, as in the evaluation in all intra."""

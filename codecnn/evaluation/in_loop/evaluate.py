@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from codecnn.cluster import Progress
+from codecnn.base.cluster import Progress
+from codecnn.base.errors import ConfigError
+from codecnn.base.files import provenance
 from codecnn.codec import CodecSettings, VvencLibrary, coded_format
-from codecnn.errors import ConfigError
 from codecnn.evaluation.in_loop.coding import CTU_SIZE, PLACES, Coder, hashed
 from codecnn.evaluation.in_loop.results import CHAINS, LoopModel, LoopResults, LoopRow, make_rows, rates_of, write_loop
 from codecnn.evaluation.measure import Entry
@@ -13,8 +14,7 @@ from codecnn.evaluation.results import timing_of
 from codecnn.evaluation.rows import mean_rates
 from codecnn.evaluation.training_range import untrained_loop
 from codecnn.filtering import Decisions
-from codecnn.runs import provenance
-from codecnn.video import Video
+from codecnn.pictures.files import Video
 
 
 def evaluate_in_loop(

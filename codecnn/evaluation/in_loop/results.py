@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from codecnn.errors import ConfigError, TableError
+from codecnn.base.errors import ConfigError, TableError
+from codecnn.base.files import write_csv, write_json, write_text
 from codecnn.evaluation.measure import UNKNOWN_DEVICE
 from codecnn.evaluation.rows import PLANES, Rates
 from codecnn.filtering import Decisions
 from codecnn.filtering.decisions import chroma_weight, rd_lambda
-from codecnn.quality import MIN_POINTS, bd_rate, mean_psnr
-from codecnn.runs import write_csv, write_json, write_text
-from codecnn.video import VideoFormat
+from codecnn.pictures.files import VideoFormat
+from codecnn.pictures.metrics import MIN_POINTS, bd_rate, mean_psnr
 
 CHAINS = ("without", "post_filter", "in_loop", "in_loop_throughout", "in_loop_messages", "chosen")
 """Names of the chains: encoder without the filter; filter behind the decoder; filter in the loop; the same always on.

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from codecnn.errors import FormatError, UnsupportedError
+from codecnn.base.errors import FormatError, UnsupportedError
 from codecnn.filtering.decisions.arithmetic import FlagDecoder, FlagEncoder
 from codecnn.filtering.decisions.rate_distortion import (
     SCALE_BITS,

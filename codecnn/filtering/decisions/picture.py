@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from codecnn.base.errors import ConfigError, FormatError
 from codecnn.codec import write_block_values
-from codecnn.errors import ConfigError, FormatError
 from codecnn.filtering.decisions.message import PictureDecision
 from codecnn.filtering.decisions.rate_distortion import (
     SCALE_ONE,
@@ -30,8 +30,8 @@ from codecnn.filtering.decisions.rate_distortion import (
     scale_residual,
 )
 from codecnn.filtering.planes import Planes, check_finite, components
-from codecnn.quality import ctu_grid, psnr_of_mse
-from codecnn.video import Picture, convert
+from codecnn.pictures.files import Picture, convert
+from codecnn.pictures.metrics import ctu_grid, psnr_of_mse
 
 CTU_SIZES = (16, 32, 64, 128, 256)
 """Widths of a CTU in luma samples that decisions support."""

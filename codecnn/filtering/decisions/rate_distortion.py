@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.filtering.planes import Array
-from codecnn.quality import ctu_sums
+from codecnn.pictures.metrics import ctu_sums
 
 BoolArray = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from codecnn.base.planes import QP_SCALE
 from codecnn.dataset import Unit, to_device
 from codecnn.filtering.integer.conversion import calibrated_bit_depth, calibration_units, channel_magnitudes
 from codecnn.filtering.integer.eight_bits import Layer, as_integers, layer_of
@@ -22,7 +23,6 @@ from codecnn.filtering.integer.mixed_precision import choose_precision
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.models import Filtered, FilterNetwork, build_graph, centred
 from codecnn.models.graph import MOVES, Array, Graph, Node, cropped, same_padding, walk
-from codecnn.planes import QP_SCALE
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from codecnn.base.errors import ConfigError, ModelError
+from codecnn.base.files import provenance
+from codecnn.base.runtime import float32_products
 from codecnn.dataset import Store, Unit
-from codecnn.errors import ConfigError, ModelError
 from codecnn.filtering.integer.grid import fuse, move_channels, tensor_bounds
 from codecnn.filtering.integer.mixed_precision import DEFAULT_LOSS_DB, Progress, choose_precision
 from codecnn.filtering.integer.network import (
@@ -34,8 +36,6 @@ from codecnn.filtering.planes import decoded_planes, unit_planes
 from codecnn.filtering.tiles import in_full_scale, in_tiles, plane_tensors
 from codecnn.models import Card, FilterNetwork, build_graph
 from codecnn.models.graph import Array, Graph, Node, run
-from codecnn.runs import provenance
-from codecnn.runtime import float32_products
 
 CALIBRATION_BIT_DEPTH = 10
 """Smallest bit depth of a calibrated network: 10-bit samples have the values of 8-bit samples, two bits finer."""

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.filtering.integer.grid import Grid, fuse, group_maximum, linked_scales, shared_channels, tensor_bounds
 from codecnn.filtering.integer.network import FLOAT32_EXACT, MAX_FINER, MAX_SHIFT, IntegerNetwork
 from codecnn.models.graph import Array, Graph, Node, same_padding

@@ -21,7 +21,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
-from codecnn.errors import CodecnnError, MissingFileError, ModelError
+from codecnn.base.errors import CodecnnError, MissingFileError, ModelError
+from codecnn.base.files import atomic_path, read_json, sha256_file, write_json
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.reference import filter_reference
 from codecnn.filtering.integer.row_engine import RowNetwork, runs_in_rows
@@ -31,8 +32,7 @@ from codecnn.filtering.planes import NO_PLANES, Planes, components
 from codecnn.filtering.tiles import TileMemory, in_tiles, measure_tile_memory
 from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES, Card, as_card, card_path, check_sha256
 from codecnn.models.graph import Array, Graph, Node
-from codecnn.runs import atomic_path, read_json, sha256_file, write_json
-from codecnn.video import Picture
+from codecnn.pictures.files import Picture
 
 Engine = Literal["float32", "float64", "int8"]
 _TRIAL_SIDE = 96

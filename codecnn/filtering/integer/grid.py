@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
+from codecnn.base.planes import SLICE_TYPE_PLANE
 from codecnn.models.graph import MOVES, Array, Graph, Node
-from codecnn.planes import SLICE_TYPE_PLANE
 
 Bounds = tuple[int, int]
 """Smallest and largest integer of a tensor."""

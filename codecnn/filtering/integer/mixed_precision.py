@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from codecnn.base.runtime import float32_products
 from codecnn.dataset import Unit
 from codecnn.filtering.integer.eight_bits import (
     Layer,
@@ -32,7 +33,6 @@ from codecnn.filtering.planes import components, decoded_planes, unit_planes
 from codecnn.filtering.tiles import in_full_scale, in_tiles, plane_tensors
 from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.models.graph import MOVES, Array, Graph, Node, run
-from codecnn.runtime import float32_products
 
 DEFAULT_LOSS_DB = 0.004
 """Default limit in dB for the mean loss of the calibration's pictures."""

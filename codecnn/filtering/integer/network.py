@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.models.graph import GRAPH_TENSORS, GRAPH_VALUES, Graph, Node
 
 Ints = npt.NDArray[np.int64]

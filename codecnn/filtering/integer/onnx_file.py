@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
+from codecnn.base.files import atomic_path
+from codecnn.base.planes import MAX_QP, QP_SCALE
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.reference import run_reference
 from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES
 from codecnn.models.graph import MOVES, Array, Node, Writer, convolution, crop_node, qp_plane, run_onnx, write_move
-from codecnn.planes import MAX_QP, QP_SCALE
-from codecnn.runs import atomic_path
 
 CHECKED = ((40, 64, 22), (24, 32, 37))
 """Luma height and width, and QP, of the noise that a file is verified with before it is written."""

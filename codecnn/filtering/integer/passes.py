@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from codecnn.base.compiled import compiled, compiled_entry
 from codecnn.models.graph import Array
-from codecnn.vvc import compiled, compiled_entry
 
 _SMALL = 2**18
 """Number of elements up to which one thread is finished before others have started."""

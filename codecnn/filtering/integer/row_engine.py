@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from codecnn.errors import ModelError
+from codecnn.base.compiled import COMPILED
+from codecnn.base.errors import ModelError
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.row_kernels import (
     AMX,
@@ -52,7 +53,6 @@ from codecnn.filtering.integer.vector_ops import (
     instruction_set,
 )
 from codecnn.models.graph import Array, Node
-from codecnn.vvc import COMPILED
 
 _MODES: dict[InstructionSet, int] = {"plain": PLAIN, "avx512_vnni": VNNI, "amx": AMX}
 _TYPES = {BYTES: np.uint8, BYTE_PAIRS: np.uint16, WORDS: np.int16, FLOATS: np.float32}

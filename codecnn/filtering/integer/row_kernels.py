@@ -21,6 +21,7 @@ from llvmlite import ir
 from numba import carray  # type: ignore[attr-defined]
 from numba.core import cgutils, types
 
+from codecnn.base.compiled import compiled, compiled_entry, pointer, source_digest
 from codecnn.filtering.integer import vector_ops as vec
 from codecnn.filtering.integer.vector_ops import (
     BYTE,
@@ -36,7 +37,6 @@ from codecnn.filtering.integer.vector_ops import (
     processor_features,
 )
 from codecnn.models.graph import Array
-from codecnn.vvc import compiled, compiled_entry, pointer, source_digest
 
 INTEGER_SUMS, SPLIT_SUMS, CHANNEL_SUMS = range(3)
 """Kinds of sums of an operation.

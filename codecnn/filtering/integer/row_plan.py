@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.row_kernels import CHANNEL_SUMS, INTEGER_SUMS, SPLIT_SUMS
 from codecnn.filtering.integer.vector_ops import (

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from codecnn.base.runtime import float32_products
 from codecnn.filtering.integer.network import FLOAT32_EXACT, IntegerNetwork, check_bit_depth, gain_shift, half
 from codecnn.filtering.integer.passes import Rounding, add_in_place, modulate, round_in_place, split_rounded
 from codecnn.models import GROUP_WIDTH, SAMPLE_PLANES, add_convolution
 from codecnn.models.graph import MOVES, Graph, Node, Operation, cropped, same_padding, walk
-from codecnn.runtime import float32_products
 
 Names = tuple[str, ...]
 Reads = Mapping[str, Names]

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
+from codecnn.base.planes import MAX_QP
 from codecnn.models.base import Filtered, FilterNetwork, Trunk, register
 from codecnn.models.blocks import (
     CONDITIONING,
@@ -23,7 +24,6 @@ from codecnn.models.blocks import (
     initialise,
 )
 from codecnn.models.graph.nodes import Draft
-from codecnn.planes import MAX_QP
 
 _BLOCKS = {"separable": SeparableBlock, "depthwise": DepthwiseBlock}
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.errors import ModelError
-from codecnn.intra import MODE_COUNT, check_block, dct_matrix, predict_modes
-from codecnn.keywords import nearest, option_names
+from codecnn.base.errors import ModelError
+from codecnn.base.keywords import nearest, option_names
+from codecnn.base.planes import QP_SCALE
 from codecnn.models.blocks import check_counts
 from codecnn.models.families.rdn import RDB
-from codecnn.planes import QP_SCALE
+from codecnn.vvc.intra import MODE_COUNT, check_block, dct_matrix, predict_modes
 
 MODE_PLANES = ("block", "below_left", "left", "diagonal", "above", "above_right")
 """Planes of `mode_image`; the directions are modes 2, 18, 34, 50 and 66 of VVC, 2, 10, 18, 26 and 34 of HEVC."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint as recompute
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.models.base import Filtered, Trunk, register
 from codecnn.models.blocks import (
     CONDITIONING,

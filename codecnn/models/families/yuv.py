@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 from codecnn.models.base import Filtered, FilterNetwork, Trunk, register
 from codecnn.models.blocks import QpGain
 from codecnn.models.families.low_cost import DECODER_PLANES, NEIGHBOUR_PLANES, SECOND_NEIGHBOURS, LowCost

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
+from codecnn.base.planes import MAX_QP
 from codecnn.models.planes import (
     CENTRED_SCALE,
     CHROMA_PLANES,
@@ -25,7 +26,6 @@ from codecnn.models.planes import (
     SIGNED_PLANES,
     centred,
 )
-from codecnn.planes import MAX_QP
 
 QPS = MAX_QP + 1
 """Rows of a table by QP: one for each QP from 0 to 63."""

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from codecnn.errors import ConfigError, ModelError
+from codecnn.base.errors import ConfigError, ModelError
+from codecnn.base.planes import MAX_QP, QP_SCALE
 from codecnn.models.graph.nodes import Graph, Node, same_padding
 from codecnn.models.planes import CENTRED_SCALE, CHROMA_PLANES
-from codecnn.planes import MAX_QP, QP_SCALE
 
 OPSET = 26
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from codecnn.errors import ModelError
+from codecnn.base.errors import ModelError
 
 TRACED_OPSET = 18
 """Version of the ONNX operators of traced models; the tracing exporter of PyTorch knows versions up to 20."""

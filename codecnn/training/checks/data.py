@@ -13,10 +13,10 @@ import numpy.typing as npt
 import torch
 from scipy.ndimage import gaussian_filter
 
+from codecnn.base.files import sha256_file
+from codecnn.base.planes import CELL_PLANES, QP_PLANE, QP_SCALE
 from codecnn.dataset import ALIGNMENT, FILE_PLANES, Patch, PatchReader, Unit, as_floats, as_tensors
-from codecnn.planes import CELL_PLANES, QP_PLANE, QP_SCALE
-from codecnn.quality import block_sums
-from codecnn.runs import sha256_file
+from codecnn.pictures.metrics import block_sums
 from codecnn.training.checks.base import Measured, Setup, abbreviated, adam, check, train_step
 from codecnn.training.execution import timed
 from codecnn.training.task import Batch

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from codecnn.base.runtime import applied
 from codecnn.dataset import Unit
 from codecnn.models import FilterNetwork, pick_device
-from codecnn.runtime import applied
 from codecnn.training.checks import network as net
 from codecnn.training.checks.base import Finding, Measured, Setup, adam, check, train_step
 from codecnn.training.checks.data import (

@@ -8,18 +8,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from codecnn.base.errors import ConfigError
+from codecnn.base.user_code import import_reference
 from codecnn.dataset import Patch, PatchReader, Unit, as_floats, as_tensors
-from codecnn.errors import ConfigError
 from codecnn.filtering import FloatFilter, NetworkFilter, unit_planes
 from codecnn.filtering.integer import EightBitNetwork, ExactFilter
-from codecnn.intra import dct, hadamard
 from codecnn.models import FilterNetwork, named_outputs
-from codecnn.quality import mse
+from codecnn.pictures.files import Picture
+from codecnn.pictures.metrics import mse
 from codecnn.training.distributed import gather, share
 from codecnn.training.execution import forward_hooks
 from codecnn.training.health import trunk_blocks
-from codecnn.user_code import import_reference
-from codecnn.video import Picture
+from codecnn.vvc.intra import dct, hadamard
 
 COMPONENT_WEIGHTS: Mapping[str, float] = {"y": 6, "u": 1, "v": 1}
 """Weights of the components in YUV-PSNR."""

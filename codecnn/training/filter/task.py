@@ -12,6 +12,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from codecnn.base.errors import ConfigError, StoreError
+from codecnn.base.files import sha256_json
+from codecnn.base.user_code import source_sha256
 from codecnn.dataset import (
     ResidentBatches,
     Store,
@@ -22,7 +25,6 @@ from codecnn.dataset import (
     encoder_settings,
     iterate,
 )
-from codecnn.errors import ConfigError, StoreError
 from codecnn.filtering.integer import EightBitNetwork, save_integer, source_card
 from codecnn.models import (
     FilterNetwork,
@@ -38,7 +40,6 @@ from codecnn.models import (
     revive,
     save_weights,
 )
-from codecnn.runs import sha256_json
 from codecnn.training.filter.objective import (
     UserLoss,
     feature_pictures,
@@ -53,7 +54,6 @@ from codecnn.training.filter.objective import (
 from codecnn.training.filter.teacher import Teacher, original_share
 from codecnn.training.settings import LOSSES, FilterSettings, StartSettings, TeacherSettings
 from codecnn.training.task import CODE, Batch, ValidationResult
-from codecnn.user_code import source_sha256
 
 TRANSFER = "transfer.json"
 """File that reports what happened to each tensor of the start weights."""

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import torch
 from tqdm import tqdm
 
+from codecnn.base.errors import ModelError
+from codecnn.base.files import sha256_json
 from codecnn.dataset import Unit
-from codecnn.errors import ModelError
 from codecnn.filtering import NetworkFilter, Precision, filter_key, load_filter, unit_planes
-from codecnn.runs import sha256_json
+from codecnn.pictures.files import Picture, create_video
 from codecnn.training.distributed import gather, is_first, share
 from codecnn.training.settings import TeacherSettings
-from codecnn.video import Picture, create_video
 
 FOLDER = "teachers"
 """Folder of a store that holds the pictures of teachers."""

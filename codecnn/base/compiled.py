@@ -1,0 +1,137 @@
+"""Compilation with numba of functions that loop over bins or samples."""
+
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+from filelock import FileLock
+from numba.core import event
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+"""False if the environment variable NUMBA_DISABLE_JIT=1 leaves all functions plain Python."""
+
+_log = logging.getLogger(__name__)
+
+
+def compiled(function: Function) -> Function:
+    """Compile a function that only other compiled functions call.
+
+    It has no wrapper for calls from Python, which would lengthen its compilation by a third. The environment variable
+    NUMBA_DISABLE_JIT=1 leaves the function plain Python for debugging; NUMBA_BOUNDSCHECK=1 checks array indices.
+
+    Numba compiles a function once more for every combination of constants that it is called with. This function is
+    compiled once for all constants.
+    """
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    fast: Any = numba.njit(**options)(function)
+    if COMPILED:
+        resolve = fast.get_call_template
+
+        def without_constants(args: Any, kws: Any) -> Any:
+            unliteral: Any = numba.types.unliteral
+            return resolve(tuple(unliteral(arg) for arg in args), {key: unliteral(arg) for key, arg in kws.items()})
+
+        fast.get_call_template = without_constants
+    return cast(Function, fast)
+
+
+def compiled_entry(function: Function) -> Function:
+    """Compile a function that Python calls; it releases the global interpreter lock.
+
+    The compiled code is cached on disk together with that of all functions that it calls, if numba finds a folder.
+    """
+    try:
+        fast = numba.njit(cache=True, nogil=True)(function)
+    except RuntimeError:
+        fast = numba.njit(nogil=True)(function)
+    return cast(Function, fast)
+
+
+class _CompilationListener(event.Listener):
+    """Listener that logs a message when numba begins to compile.
+
+    If numba finds the compiled code in its cache, there is no event and no message.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.start: float | None = None
+
+    def on_start(self, event: Any) -> None:
+        """Log the message at the first function; the functions that it calls are compiled within it."""
+        if self.start is None:
+            self.start = time.perf_counter()
+            _log.warning("codecnn: %s", self.text)
+
+    def on_end(self, event: Any) -> None:
+        """Do nothing: functions end within each other, and `compiled_once` measures the whole."""
+
+
+@contextlib.contextmanager
+def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterator[None]:
+    """Let only one process compile a function; other processes that call it at the same time wait for the cached code.
+
+    The call of a `compiled_entry` stands within this context. If the code cannot be cached or the cache cannot be
+    locked, each process compiles for itself. The process that compiles logs two warnings, which by default go to
+    stderr: one at the beginning, one at the end with the time it took.
+
+    Args:
+        function: Function that `compiled_entry` returned.
+        what: Name of the function in the messages, e.g. "the reader of VVC slices".
+        about: Usual duration of the compilation in the messages, e.g. "a minute".
+
+    Yields:
+        Nothing.
+    """
+    name = function.__name__
+    if not isinstance(function, numba.core.registry.CPUDispatcher) or function.signatures:
+        yield
+        return
+    folder = function.stats.cache_path
+    listener = _CompilationListener(f"compiling {what}, once on this machine: about {about}")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(event.install_listener("numba:compile", listener))
+        if folder is not None:
+            with contextlib.suppress(OSError, NotImplementedError):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+                stack.enter_context(FileLock(Path(folder) / f"{name}.lock"))
+        yield
+    if listener.start is not None:
+        cached = f"cached in {folder}" if folder else "not cached: numba finds no folder, so every process compiles"
+        _log.warning("codecnn: compiled in %.0f s, %s", time.perf_counter() - listener.start, cached)
+
+
+def _pointer(_context: Any, address: Any) -> Any:
+    def inttoptr(_context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], numba.core.cgutils.voidptr_t)
+
+    return numba.types.voidptr(address), inttoptr
+
+
+pointer = cast(Callable[[int], Any], numba.extending.intrinsic(_pointer))
+"""Conversion, in compiled functions, of an address to the pointer that `numba.carray` takes."""
+
+
+def source_digest(*folders: Path) -> str:
+    """Compute a hash of Python sources, so that cached compiled code depends on all of them.
+
+    Numba itself compares only the file that defines the cached function.
+
+    Args:
+        *folders: Folders whose .py files are hashed, also those in subfolders.
+
+    Returns:
+        SHA-256 as a hexadecimal string.
+    """
+    digest = hashlib.sha256(Path(__file__).read_bytes())
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

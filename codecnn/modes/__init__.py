@@ -1,0 +1,1 @@
+"""The best intra mode of every block: labels, and networks that predict it."""

@@ -1,0 +1,1 @@
+"""Pictures outside a bitstream: files, metrics, motion."""

@@ -1,0 +1,1 @@
+"""Filters in bitstreams: post-filter messages (H.274), updates of weights."""

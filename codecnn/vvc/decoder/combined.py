@@ -1,0 +1,48 @@
+"""Combined inter and intra prediction (CIIP, H.266 clause 8.5.6.7)."""
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.block_state import MODE_MASK
+from codecnn.vvc.decoder.frame import Frame
+from codecnn.vvc.decoder.intra_prediction import predict
+from codecnn.vvc.decoder.references import available
+from codecnn.vvc.syntax import state as st
+
+
+@compiled
+def add_intra(f: Frame, x: int, y: int, width: int, height: int) -> None:
+    """Blend the inter prediction of a unit, which is in the prediction planes, with planar intra prediction.
+
+    Luma must be mapped forward before. Chroma narrower than four samples stays inter prediction.
+
+    Args:
+        f: State of the picture.
+        x: Column of the unit in luma samples.
+        y: Row of the unit in luma samples.
+        width: Width of the unit, at most 64.
+        height: Height of the unit, at most 64.
+    """
+    p, s, planes = f.p, f.s, f.planes
+    weight = 1 + int(is_intra(f, x - 1, y + height - 1, x)) + int(is_intra(f, x + width - 1, y - 1, x))
+    for component in range(3 if p[fr.CHROMA] else 1):
+        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+        left, top, columns, rows = x >> sub_x, y >> sub_y, width >> sub_x, height >> sub_y
+        if component and columns < 4:
+            continue
+        plane, stride = p[fr.PRED + component] + top * p[fr.STRIDE + component] + left, p[fr.STRIDE + component]
+        for row in range(rows):
+            for column in range(columns):
+                s[fr.PREDICTED + row * columns + column] = planes[plane + row * stride + column]
+        predict(f, component, left, top, columns, rows, 0, 0, 0, 0, False)
+        for row in range(rows):
+            for column in range(columns):
+                inter, at = s[fr.PREDICTED + row * columns + column], plane + row * stride + column
+                planes[at] = (weight * planes[at] + (4 - weight) * inter + 2) >> 2
+
+
+@compiled
+def is_intra(f: Frame, x: int, y: int, unit_x: int) -> bool:
+    """Return True if the luma sample (x, y) is available and belongs to an intra unit."""
+    if not available(f, 0, x, y, unit_x >> f.p[fr.LOG2_CTU]):
+        return False
+    return bool(f.known[fr.BLOCKS, y >> 2, x >> 2] & MODE_MASK == st.MODE_INTRA)

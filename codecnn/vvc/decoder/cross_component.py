@@ -1,0 +1,144 @@
+"""Prediction of chroma from luma: cross-component linear model, CCLM (H.266 clause 8.4.5.2.14)."""
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.frame import Frame, clip
+from codecnn.vvc.decoder.references import available
+from codecnn.vvc.syntax import log2
+
+_LEFT, _ABOVE = 68, 69
+"""Modes that use only the left or only the upper side."""
+
+_RECIPROCALS = (0, 7, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 1, 1, 0)
+"""divSigTable."""
+
+
+@compiled
+def luma_at(f: Frame, x: int, y: int, no_left: bool, no_above: bool, one_row: bool) -> int:
+    """Downsample luma at the chroma sample (x, y): pDsY, or pTopDsY if only `one_row` of luma may be used.
+
+    `no_left` and `no_above` say that luma to the left of or above this sample is not available.
+    """
+    p, planes = f.p, f.planes
+    stride = p[fr.STRIDE]
+    if p[fr.SUB_X] == 0:
+        return int(planes[p[fr.RECON] + y * stride + x])
+    left = 0 if no_left else 1
+    if one_row or p[fr.SUB_Y] == 0:
+        row = (y << p[fr.SUB_Y]) + (p[fr.SUB_Y] if one_row else 0)
+        at = p[fr.RECON] + row * stride + 2 * x
+        return int((planes[at - left] + 2 * planes[at] + planes[at + 1] + 2) >> 2)
+    at = p[fr.RECON] + 2 * y * stride + 2 * x
+    if p[fr.COLLOCATED]:
+        above = 0 if no_above else stride
+        total = planes[at - above] + planes[at - left] + 4 * planes[at] + planes[at + 1] + planes[at + stride]
+        return int((total + 4) >> 3)
+    total = planes[at - left] + 2 * planes[at] + planes[at + 1]
+    at += stride
+    return int((total + planes[at - left] + 2 * planes[at] + planes[at + 1] + 4) >> 3)
+
+
+@compiled
+def count_further(f: Frame, x: int, y: int, step_x: int, step_y: int, unit: int, most: int, ctb_x: int) -> int:
+    """Count the available chroma samples from (x, y) on in steps of 4 luma samples, at most `most`."""
+    count = 0
+    while count < most and available(f, 1, x + count * step_x, y + count * step_y, ctb_x):
+        count += unit
+    return min(count, most)
+
+
+@compiled
+def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, height: int, mode: int) -> None:
+    """Predict a chroma block from the reconstructed luma of the same block.
+
+    Args:
+        f: State of the picture.
+        component: 1 Cb, 2 Cr.
+        x0: Column of the block in its component.
+        y0: Row of the block in its component.
+        width: Width of the block.
+        height: Height of the block.
+        mode: 67 uses both sides, 68 the left, 69 the upper side.
+    """
+    p, s, planes = f.p, f.s, f.planes
+    ctb_x = (x0 << p[fr.SUB_X]) >> p[fr.LOG2_CTU]
+    has_left = available(f, 1, x0 - 1, y0, ctb_x)
+    has_above = available(f, 1, x0, y0 - 1, ctb_x)
+    first_row = ((y0 << p[fr.SUB_Y]) & ((1 << p[fr.LOG2_CTU]) - 1)) == 0
+    unit_x, unit_y = 4 >> p[fr.SUB_X], 4 >> p[fr.SUB_Y]
+    count_t, count_l = (width if has_above else 0), (height if has_left else 0)
+    if mode == _ABOVE:
+        count_l = 0
+        if has_above:
+            count_t += count_further(f, x0 + width, y0 - 1, 1, 0, unit_x, min(height, width), ctb_x)
+    elif mode == _LEFT:
+        count_t = 0
+        if has_left:
+            count_l += count_further(f, x0 - 1, y0 + height, 0, 1, unit_y, min(width, height), ctb_x)
+    # At most four pairs of luma and chroma, evenly spread: half from each side, or all from one side.
+    single = 1 if count_t == 0 or count_l == 0 else 0
+    stride, plane = p[fr.STRIDE + component], p[fr.RECON + component]
+    luma, chroma = fr.SIDE, fr.SIDE + 4
+    pairs = 0
+    if count_t:
+        at, step = count_t >> (2 + single), max(1, count_t >> (1 + single))
+        for _ in range(min(count_t, 2 << single)):
+            s[luma + pairs] = luma_at(f, x0 + at, y0 - 1, at == 0 and not has_left, False, first_row)
+            s[chroma + pairs] = planes[plane + (y0 - 1) * stride + x0 + at]
+            pairs += 1
+            at += step
+    if count_l:
+        at, step = count_l >> (2 + single), max(1, count_l >> (1 + single))
+        for _ in range(min(count_l, 2 << single)):
+            s[luma + pairs] = luma_at(f, x0 - 1, y0 + at, False, at == 0 and not has_above, False)
+            s[chroma + pairs] = planes[plane + (y0 + at) * stride + x0 - 1]
+            pairs += 1
+            at += step
+    a, b, shift = linear_model(f, luma, chroma, pairs)
+    peak = (1 << p[fr.BIT_DEPTH]) - 1
+    to, stride = p[fr.PRED + component], p[fr.STRIDE + component]
+    for y in range(height):
+        for x in range(width):
+            value = luma_at(f, x0 + x, y0 + y, x == 0 and not has_left, y == 0 and not has_above, False)
+            planes[to + (y0 + y) * stride + x0 + x] = clip(((value * a) >> shift) + b, 0, peak)
+
+
+@compiled
+def linear_model(f: Frame, luma: int, chroma: int, pairs: int) -> tuple[int, int, int]:
+    """Derive a, b, k of chroma = ((a * luma) >> k) + b from the means of the two lower and two upper pairs."""
+    s = f.s
+    if pairs == 0:
+        return 0, 1 << (f.p[fr.BIT_DEPTH] - 1), 0
+    if pairs == 2:
+        # One pair is taken twice as the lower ones, the other twice as the upper ones.
+        for at in (luma, chroma):
+            s[at + 3] = s[at]
+            s[at + 2] = s[at + 1]
+            s[at] = s[at + 1]
+            s[at + 1] = s[at + 3]
+    low0, low1, high0, high1 = 0, 2, 1, 3
+    if s[luma + 0] > s[luma + 2]:
+        low0, low1 = 2, 0
+    if s[luma + 1] > s[luma + 3]:
+        high0, high1 = 3, 1
+    if s[luma + low0] > s[luma + high1]:
+        low0, low1, high0, high1 = high0, high1, low0, low1
+    if s[luma + low1] > s[luma + high0]:
+        low1, high0 = high0, low1
+    least = (s[luma + low0] + s[luma + low1] + 1) >> 1
+    least_c = (s[chroma + low0] + s[chroma + low1] + 1) >> 1
+    spread = ((s[luma + high0] + s[luma + high1] + 1) >> 1) - least
+    if spread <= 0:
+        return 0, least_c, 0
+    spread_c = ((s[chroma + high0] + s[chroma + high1] + 1) >> 1) - least_c
+    x = log2(spread)
+    fraction = ((spread << 4) >> x) & 15
+    v = _RECIPROCALS[fraction] | 8
+    x += 1 if fraction else 0
+    y = log2(abs(spread_c)) + 1 if spread_c else 0
+    a = (spread_c * v + ((1 << y) >> 1)) >> y
+    shift = 3 + x - y
+    if shift < 1:
+        shift = 1
+        a = 0 if a == 0 else 15 if a > 0 else -15
+    return a, least_c - ((a * least) >> shift), shift

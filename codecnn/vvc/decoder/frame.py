@@ -1,0 +1,335 @@
+"""State of the reconstruction: arrays that its compiled functions work on, names of their indices, and constant tables.
+
+As in `codecnn.vvc.syntax.state`, no index may leave its array, whatever a stream contains: blocks lie inside the
+picture, and the parser bounds modes and sizes.
+"""
+
+from importlib import resources
+from itertools import count, islice
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.intra import CUBIC_FILTER, GAUSSIAN_DISTANCE, GAUSSIAN_FILTER, VVC_ANGLES, inverse_angle, kernel_matrix
+from codecnn.vvc.syntax import MAX_TILES
+
+
+class Frame(NamedTuple):
+    """State of one picture while it is reconstructed, and of the current slice.
+
+    Attributes:
+        p: Scalars, then tables at the offsets below, int64.
+        s: Scratch memory, then `TABLES` from SCRATCH on, int32.
+        planes: Reconstruction, prediction and residual of each component, row by row, from p[RECON + component], p[PRED
+            + component] and p[RESI + component] on, int32.
+        known: State of the blocks reconstructed so far, shape (KNOWN, rows, columns), int32; a cell is 4x4 luma
+            samples.
+        log: Log of the slice data, as in `codecnn.vvc.syntax.log`, int64.
+        motion: Motion of the blocks reconstructed so far, shape (MOTION, rows, columns), int32; a cell is 4x4 luma
+            samples.
+        references: Decoded pictures that the slice may refer to, one after the other, uint16; p[LISTS_OF_REFERENCES :]
+            has the positions.
+        collocated: Motion of the collocated picture as `temporal_motion.stored_motion` returns it, shape (STORED, rows,
+            columns), int32; a cell is 8x8 luma samples. A slice without it has no cells here or p[TEMPORAL] = 0.
+    """
+
+    p: npt.NDArray[np.int64]
+    s: npt.NDArray[np.int32]
+    planes: npt.NDArray[np.int32]
+    known: npt.NDArray[np.int32]
+    log: npt.NDArray[np.int64]
+    motion: npt.NDArray[np.int32]
+    references: npt.NDArray[np.uint16]
+    collocated: npt.NDArray[np.int32]
+
+
+_free = count()
+
+
+def _indices(number: int) -> list[int]:
+    """Return the next `number` indices of `Frame.p`."""
+    return list(islice(_free, number))
+
+
+# Picture: size in luma samples, log2 of the chroma subsampling, sps_chroma_format_idc, and others.
+WIDTH, HEIGHT, SUB_X, SUB_Y, CHROMA, BIT_DEPTH, LOG2_CTU, WAVEFRONT = _indices(8)
+RECON, PRED, RESI, STRIDE = (_indices(3)[0] for _ in range(4))
+
+# Slice and parameter sets; TRANSFORM_RANGE is log2 of the range of coefficients without their sign.
+TRANSFORM_RANGE = _indices(1)[0]
+DEP_QUANT, MIN_QP_TS, JOINT_SIGN, COLLOCATED = _indices(4)
+LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _indices(6)
+LISTS_NOT_FOR_ACT, MAX_TB, ACROSS_TILES, ACROSS_SLICES = _indices(4)
+
+# Current coding unit and transform block: position of the unit in the log, slice and tile, last column and row with a
+# level, VPDU that VPDU_SCALE belongs to, and a fault of the stream as below, 0 if there is none.
+UNIT, REGION, LAST_X, LAST_Y, VPDU_X, VPDU_Y, VPDU_SCALE, FAULT = _indices(8)
+
+FAULT_BLOCK_VECTOR, FAULT_REFERENCE, FAULT_SYMMETRIC = 1, 2, 3
+"""Invalid block vector, missing entry of a reference picture list, and sym_mvd_flag without a pair of references."""
+
+COLUMNS, ROWS = (_indices(3)[0] for _ in range(2))
+"""Virtual boundaries of the picture; 0 if there are fewer than three."""
+
+LADF, LADF_BOUND, LADF_OFFSET = _indices(1)[0], _indices(5)[0], _indices(5)[0]
+"""Number of intervals of the luma adaptive deblocking filter, the luma level that each exceeds, and its QP offset."""
+
+QP_OFFSET = _indices(3)[0]
+"""QP offsets of Cb, Cr and joint Cb-Cr of PPS and slice."""
+
+QP_LIST = _indices(7 * 3)[0]
+"""QP offsets of coding units by U_CHROMA_QP, three each."""
+
+QP_TABLE = _indices(3 * 160)[0]
+"""ChromaQpTable of Cb, Cr and joint Cb-Cr, from -QpBdOffset on."""
+
+QP_TABLE_SIZE = 160
+"""Numbers that one ChromaQpTable takes at most."""
+
+PIVOT = _indices(17)[0]
+"""LmcsPivot."""
+
+CHROMA_SCALE = _indices(16)[0]
+"""ChromaScaleCoeff."""
+
+LUMA_SCALE = _indices(16)[0]
+"""ScaleCoeff of the forward luma mapping."""
+
+LISTS_AT = _indices(28 * 64)[0]
+"""The 28 scaling lists as matrices of 8x8, row by row; smaller lists repeat their entries."""
+
+LISTS_DC = _indices(28)[0]
+"""Scaling factor of the DC coefficient by scaling list."""
+
+SLICE_IS_B, POC, ACTIVE_0, ACTIVE_1 = _indices(4)
+"""Slice type, PicOrderCntVal, and NumRefIdxActive of L0 and L1."""
+
+REF_SLOT, REF_POC, REF_LONG_TERM, REF_WIDTH, REF_HEIGHT, REF_AT, REF_STRIDE = 0, 1, 2, 3, 4, 5, 8
+REF_SCALE_X, REF_SCALE_Y, REF_SCALED, REF_LEFT, REF_TOP, REF_WEIGHT, REF_WEIGHTED = 11, 12, 13, 14, 15, 16, 22
+REFERENCE = 23
+"""Numbers of an entry of a reference picture list.
+
+Slot in the picture buffer, POC, long-term flag, size in luma samples, position in `Frame.references` and stride of
+each component, horizontal and vertical scale (RefPicScale, 14 fractional bits), RprConstraintsActiveFlag, left and top
+offset of its scaling window in luma samples, then weight and offset of Y, Cb and Cr (explicit weighted prediction).
+Offsets are scaled to the bit depth. REF_WEIGHTED is 1 if luma_weight_lX_flag or chroma_weight_lX_flag of the entry is
+set: BDOF and DMVR depend on the flags, also if the weights equal the default.
+"""
+
+LISTS_OF_REFERENCES = _indices(2 * 16 * REFERENCE)[0]
+"""Entries of L0, then of L1, 16 each: entry i of list X is at LISTS_OF_REFERENCES + REFERENCE * (16 * X + i)."""
+
+UNIT_X, UNIT_Y, UNIT_W, UNIT_H, UNIT_KIND, UNIT_CIIP, UNIT_MERGE, UNIT_MMVD, UNIT_SYMMETRIC, UNIT_BCW = range(10)
+UNIT_HALF, UNIT_PARTITION, UNIT_POINTS, UNIT_REF, UNIT_MV, UNIT_CONTROL, MOTION_UNIT = 10, 11, 12, 13, 15, 19, 31
+"""Numbers of the motion of the current inter unit.
+
+Position and size in luma samples; one of the kinds below; ciip_flag; general_merge_flag; mmvd_merge_flag; sym_mvd_flag;
+bcw_idx; hpelIfIdx; merge_gpm_partition_idx; MotionModelIdc (control points minus 1); refIdxL0 and refIdxL1 (-1 if
+unused); mvL0 and mvL1, each x and y in 1/16 luma sample; control point vectors, 3 of L0 and then 3 of L1, each x and y.
+With GPM, REF and MV hold the uni-directional motion of both parts: part 0 in the first, part 1 in the second place, and
+UNIT_POINTS has the list of part 0 in bit 0, that of part 1 in bit 1.
+"""
+
+KIND_REGULAR, KIND_AFFINE, KIND_TEMPORAL_SUBBLOCKS, KIND_GEOMETRIC = range(4)
+"""Kinds of motion; vectors of the 4x4 or 8x8 subblocks of the middle two are in `Frame.motion`."""
+
+MOTION_OF_UNIT = _indices(31)[0]
+"""Motion of the current inter unit; the names UNIT_* are positions in it."""
+
+BDOF, DMVR, PROF, WEIGHTED, LOG2_DENOMINATOR, LOG2_DENOMINATOR_C = _indices(6)
+"""Bi-directional optical flow, decoder side refinement and PROF may be used (SPS and picture header); explicit weights
+apply to the slice; luma_log2_weight_denom and ChromaLog2WeightDenom. Entries without explicit weights have 1 << that.
+"""
+
+TEMPORAL, COLLOCATED_LIST, COLLOCATED_ENTRY, NO_BACKWARD, TEMPORAL_SUBBLOCKS = _indices(5)
+"""ph_temporal_mvp_enabled_flag, list and index of the collocated picture, NoBackwardPredFlag, sps_sbtmvp_enabled."""
+
+MAX_MERGE, MAX_GPM_MERGE, MAX_SUBBLOCK_MERGE, PARALLEL_LEVEL, MMVD_FULL_SAMPLES = _indices(5)
+"""MaxNumMergeCand, MaxNumGpmMergeCand, MaxNumSubblockMergeCand, Log2ParMrgLevel, ph_mmvd_fullpel_only_flag."""
+
+AFFINE, AFFINE_SIX, AMVR, AFFINE_AMVR, BCW_ENABLED = _indices(5)
+"""sps_affine_enabled_flag, sps_6param_affine_enabled_flag, sps_amvr_, sps_affine_amvr_ and sps_bcw_enabled_flag."""
+
+SUBPICTURE_LEFT, SUBPICTURE_TOP, SUBPICTURE_RIGHT, SUBPICTURE_BOTTOM, TREATED_AS_PICTURE = _indices(5)
+"""First and last column and row + 1, in luma samples, of the subpicture of the slice if it is treated as a picture.
+
+Otherwise those of the picture.
+"""
+
+WRAPAROUND, WINDOW_LEFT, WINDOW_TOP, COLLOCATED_X = _indices(4)
+"""Horizontal wraparound offset (0: none), left and top offset of the scaling window of the picture, in luma samples;
+sps_chroma_horizontal_collocated_flag.
+"""
+
+C_X0, C_Y0, C_X1, C_Y1, C_REF_0, C_REF_1, C_BCW, C_HALF, CANDIDATE = range(9)
+"""Numbers of a motion candidate: mvL0 and mvL1 in 1/16 luma sample, refIdxL0 and refIdxL1, bcw_idx, hpelIfIdx.
+
+An unused list has the vector 0 and the reference index -1.
+"""
+
+HISTORY_COUNT, HISTORY_REGION, HISTORY_ROW = _indices(3)
+"""NumHmvpCand, and slice, tile and row of CTUs of the candidates in HISTORY."""
+
+HISTORY = _indices(6 * 8)[0]
+"""HmvpCandList, CANDIDATE numbers each, oldest first; five entries and space for one more."""
+
+MERGE_LIST = _indices(6 * 8)[0]
+"""mergeCandList, CANDIDATE numbers each."""
+
+NEIGHBOURS = _indices(5 * 8)[0]
+"""Motion of neighbouring blocks while candidates are derived, CANDIDATE numbers each."""
+
+PREDICTORS, CONTROL_POINTS, VECTOR = (_indices(size)[0] for size in (2 * 6, 6, 2))
+"""Vector predictors (x and y of up to three control points each), control points of a candidate, and one vector."""
+
+NUMBERS = _indices(1)[0]
+
+# Offsets in `s`, a block of 64x64 each.
+BLOCK = 64 * 64
+
+COEFFICIENTS, HALF, RESIDUALS = (BLOCK * i for i in range(3))
+"""Scaled coefficients, results of the first transform stage, and residuals of Y, Cb and Cr, a block each."""
+
+LINE = 5 * BLOCK
+"""Reference samples of a block in the order of substitution, LINE_SIZE numbers.
+
+The smoothed reference samples follow, then, at SIDE, those of the main side of an angular mode.
+"""
+LINE_SIZE = 640
+SIDE = LINE + 2 * LINE_SIZE
+MIP = SIDE + 2 * LINE_SIZE
+
+INTER_BLOCK = 72 * 72
+"""Numbers of a block of inter prediction: 64x64 samples and the neighbours that a filter of eight taps needs."""
+
+FETCHED, HALF_FILTERED, PREDICTED, EXTENDED, GRADIENTS = (MIP + 256 + i for i in (0, 5184, 10368, 20736, 22016))
+"""Blocks of inter prediction.
+
+Reference samples; results of the horizontal filter; predictions from L0 and L1 with 14 bits, INTER_BLOCK each; two
+predictions with a border of one sample, EXTENDED_BLOCK each; gradients of these, four blocks of EXTENDED_BLOCK.
+"""
+EXTENDED_BLOCK = 640
+
+SCRATCH = GRADIENTS + 4 * EXTENDED_BLOCK
+"""The numbers of `TABLES` begin here."""
+
+DCT2_AT = SCRATCH
+"""transMatrix of DCT-II for 64 samples, (64, 64)."""
+
+DST7_AT = DCT2_AT + 64 * 64
+"""transMatrix of DST-VII for 4, 8, 16 and 32 samples, 32 * 32 numbers each."""
+
+DCT8_AT = DST7_AT + 4 * 32 * 32
+"""transMatrix of DCT-VIII for 4, 8, 16 and 32 samples, 32 * 32 numbers each."""
+
+LFNST_16_AT = DCT8_AT + 4 * 32 * 32
+"""LFNST matrices of 16 results by set and index, (4, 2, 16, 16)."""
+
+LFNST_48_AT = LFNST_16_AT + 4 * 2 * 16 * 16
+"""LFNST matrices of 48 results by set and index, (4, 2, 16, 48)."""
+
+MIP_AT = LFNST_48_AT + 4 * 2 * 16 * 48
+"""mWeight by mipSizeId, mode, result and input, (3, 16, 64, 8)."""
+
+LUMA_REGION, CHROMA_REGION, BLOCKS, BLOCKS_C, VECTORS, QP_Y, QP_CB, QP_CR, KNOWN = range(9)
+"""Planes of `Frame.known`.
+
+`LUMA_REGION` and `CHROMA_REGION` hold the slice and tile (`log.U_REGION`) of reconstructed luma and chroma, 0 before.
+`BLOCKS` and `BLOCKS_C` hold properties of the luma and chroma transform block as `block_state` packs them, `VECTORS`
+the block vector of IBC. `QP_Y` is QpY, `QP_CB` and `QP_CR` are Qp'Cb and Qp'Cr without the offset of the adaptive
+colour transform.
+"""
+
+MV_X0, MV_Y0, MV_X1, MV_Y1, REF_0, REF_1, SLOT_0, SLOT_1, BCW, HALF_SAMPLE, MODEL = range(11)
+TEMPORAL_X0, TEMPORAL_Y0, TEMPORAL_X1, TEMPORAL_Y1, MOTION_X, MOTION_Y, MOTION_W, MOTION_H, CONTROL = range(11, 20)
+
+MOTION = CONTROL + 12
+"""Number of planes of `Frame.motion`; the names above and CONTROL are planes.
+
+Vectors in 1/16 luma sample, refIdxL0 and refIdxL1 (-1: unused), slots of the reference pictures in the picture buffer
+(-1: unused; deblocking compares pictures, not indices), bcw_idx, hpelIfIdx, and model: 0 translation, 1 or 2 affine of
+four or six parameters, 3 temporal subblocks. `TEMPORAL_*` are the vectors that later pictures predict from, refined by
+DMVR where it applies. `MOTION_X` to `MOTION_H` are position and size of the unit; the 12 planes from `CONTROL` on its
+control point vectors as in `MOTION_OF_UNIT`.
+"""
+
+STORED_X0, STORED_Y0, STORED_X1, STORED_Y1, STORED_POC_0, STORED_POC_1, STORED_FLAGS, STORED = range(8)
+"""Planes of `Frame.collocated`.
+
+Compressed vectors in 1/16 luma sample, POC of the reference pictures, and flags: bits 0 and 1 are set if L0 and L1 are
+used, bits 2 and 3 if their reference is a long-term picture.
+"""
+
+SLICE_REGIONS = MAX_TILES + 1
+"""Number of regions of a slice: U_REGION is 1 + tile + SLICE_REGIONS * slice."""
+
+
+def _tables() -> npt.NDArray[np.int32]:
+    """Load and compute the matrices of `TABLES`."""
+    with resources.files(__package__).joinpath("tables.npz").open("rb") as file, np.load(file) as tables:
+        lfnst = [tables["lfnst_16"], tables["lfnst_48"]]
+        weights = np.zeros((3, 16, 64, 8), np.int32)
+        for size in range(3):
+            matrix = tables[f"mip_{size}"]
+            # The largest size has no weight for the first input, which is 0.
+            first = 1 if size == 2 else 0
+            weights[size, : matrix.shape[0], : matrix.shape[1], first : first + matrix.shape[2]] = matrix
+    kernels = np.zeros((2, 4, 32 * 32), np.int32)
+    for index, size in enumerate((4, 8, 16, 32)):
+        kernels[0, index, : size * size] = kernel_matrix("DST7", size).ravel()
+        kernels[1, index, : size * size] = kernel_matrix("DCT8", size).ravel()
+    parts = [kernel_matrix("DCT2", 64), kernels, *lfnst, weights]
+    return np.concatenate([part.ravel().astype(np.int32) for part in parts])
+
+
+TABLES = _tables()
+"""Matrices of transforms (8.7.4.2 to 8.7.4.5), LFNST and MIP, int32, in the order of the offsets from SCRATCH on."""
+
+ANGLES = np.array(VVC_ANGLES, np.int64)
+"""intraPredAngle by the distance from mode 18 or 50."""
+
+INVERSE_ANGLES = np.array([0, *(inverse_angle(angle) for angle in VVC_ANGLES[1:])], np.int64)
+"""invAngle by the distance from mode 18 or 50."""
+
+CUBIC = np.array(CUBIC_FILTER, np.int64)
+"""Cubic interpolation filter of luma by fraction, (32, 4)."""
+
+GAUSSIAN = np.array(GAUSSIAN_FILTER, np.int64)
+"""Smoothing interpolation filter of luma by fraction, (32, 4)."""
+
+SMOOTH_FROM = np.array([99, 99, *(GAUSSIAN_DISTANCE[size] for size in (2, 3, 4, 5, 6))], np.int64)
+"""intraHorVerDistThres by nTbS."""
+
+LEVEL_SCALE = np.array([[40, 45, 51, 57, 64, 72], [57, 64, 72, 80, 90, 102]], np.int64)
+"""levelScale by rectNonTsFlag (8.7.3)."""
+
+LIST_OF_SIZE = np.array(
+    [
+        [0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 1],
+        [2, 3, 4, 5, 6, 7],
+        [8, 9, 10, 11, 12, 13],
+        [14, 15, 16, 17, 18, 19],
+        [20, 21, 22, 23, 24, 25],
+        [26, 21, 22, 27, 24, 25],
+    ],
+    np.int64,
+)
+"""Scaling list by log2 of the longer side and component, plus 3 unless the unit is intra (table 38)."""
+
+
+@compiled
+def residual_limit(f: Frame) -> int:
+    """Return the limit of residuals, which are from -limit to limit - 1.
+
+    Decoders store residuals in 16 bits; the standard has no limit. VTM for more than 12 bit stores 32 bits.
+    """
+    return 32768 if f.p[BIT_DEPTH] <= 12 else 1 << 30
+
+
+@compiled
+def clip(value: int, low: int, high: int) -> int:
+    """Clip `value` to the range from `low` to `high` (Clip3)."""
+    return low if value < low else high if value > high else value

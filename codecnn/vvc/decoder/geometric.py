@@ -1,0 +1,76 @@
+"""Prediction of units with geometric partitions (H.266 clause 8.5.7)."""
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.frame import Frame, clip
+from codecnn.vvc.decoder.geometric_motion import DISPLACEMENT, PARTITIONS
+from codecnn.vvc.decoder.interpolation import REGULAR
+from codecnn.vvc.decoder.resampling import predict_from
+
+
+@compiled
+def predict_geometric(f: Frame, x: int, y: int, width: int, height: int, entry_0: int, entry_1: int) -> None:
+    """Predict both parts of a unit over the whole unit and blend them.
+
+    Args:
+        f: State of the picture; the vectors of the parts are in `fr.MOTION_OF_UNIT`.
+        x: Column of the unit in luma samples.
+        y: Row of the unit in luma samples.
+        width: Width of the unit, at most 64.
+        height: Height of the unit, at most 64.
+        entry_0: Position of the reference picture list entry of part 0 in `Frame.p`.
+        entry_1: Position of the reference picture list entry of part 1.
+    """
+    p = f.p
+    at = fr.MOTION_OF_UNIT + fr.UNIT_MV
+    second = fr.PREDICTED + fr.INTER_BLOCK
+    for component in range(3 if p[fr.CHROMA] else 1):
+        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+        left, top, columns, rows = x >> sub_x, y >> sub_y, width >> sub_x, height >> sub_y
+        stride_0 = predict_from(
+            f, entry_0, component, left, top, columns, rows, left, top, p[at], p[at + 1], REGULAR, fr.PREDICTED
+        )
+        stride_1 = predict_from(
+            f, entry_1, component, left, top, columns, rows, left, top, p[at + 2], p[at + 3], REGULAR, second
+        )
+        blend(f, component, x, y, width, height, stride_0, stride_1)
+
+
+@compiled
+def blend(f: Frame, component: int, x: int, y: int, width: int, height: int, stride_0: int, stride_1: int) -> None:
+    """Blend the predictions of two parts by the distance from the line between them (8.5.7.2).
+
+    Args:
+        f: State of the picture.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x: Column of the unit in luma samples.
+        y: Row of the unit in luma samples.
+        width: Width of the unit in luma samples.
+        height: Height of the unit in luma samples.
+        stride_0: Numbers of a row of the prediction of part 0, which is at PREDICTED of `Frame.s`.
+        stride_1: Numbers of a row of the prediction of part 1, INTER_BLOCK later.
+    """
+    p, s, planes = f.p, f.s, f.planes
+    sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    partition = p[fr.MOTION_OF_UNIT + fr.UNIT_PARTITION] & 63
+    angle, distance = PARTITIONS[partition, 0], PARTITIONS[partition, 1]
+    sign = -1 if 13 <= angle <= 27 else 1
+    along_x, along_y = sign * DISPLACEMENT[angle], sign * DISPLACEMENT[(angle + 8) % 32]
+    offset_x, offset_y = -(width >> 1), -(height >> 1)
+    if angle % 16 == 8 or (angle % 16 != 0 and height >= width):
+        moved = distance * height >> 3
+        offset_y += moved if angle < 16 else -moved
+    else:
+        moved = distance * width >> 3
+        offset_x += moved if angle < 16 else -moved
+    shift = max(5, 17 - p[fr.BIT_DEPTH])
+    addend, peak = 1 << (shift - 1), (1 << p[fr.BIT_DEPTH]) - 1
+    stride = p[fr.STRIDE + component]
+    for row in range(height >> sub_y):
+        out = p[fr.PRED + component] + ((y >> sub_y) + row) * stride + (x >> sub_x)
+        first, second = fr.PREDICTED + row * stride_0, fr.PREDICTED + fr.INTER_BLOCK + row * stride_1
+        line = (2 * ((row << sub_y) + offset_y) + 1) * along_y
+        for column in range(width >> sub_x):
+            weight = clip((36 + (2 * ((column << sub_x) + offset_x) + 1) * along_x + line) >> 3, 0, 8)
+            value = (s[first + column] * weight + s[second + column] * (8 - weight) + addend) >> shift
+            planes[out + column] = clip(value, 0, peak)

@@ -1,0 +1,324 @@
+"""Prediction of the samples of an inter unit from its motion (H.266 clauses 8.5.1, 8.5.6 and 8.7.5.2).
+
+`predict_inter_unit` writes the prediction of all components to the prediction planes.
+"""
+
+import numpy as np
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.combined import add_intra
+from codecnn.vvc.decoder.frame import Frame, clip
+from codecnn.vvc.decoder.geometric import predict_geometric
+from codecnn.vvc.decoder.interpolation import AFFINE, HALF_SAMPLE, REGULAR, interpolate, whole_border
+from codecnn.vvc.decoder.luma_mapping import map_luma
+from codecnn.vvc.decoder.refinement import apply_flow, flow_differences, refine_vectors, write_optical_flow
+from codecnn.vvc.decoder.resampling import predict_from
+from codecnn.vvc.decoder.weighted import combine
+
+CHUNK = 64
+"""Width and height of the largest block that is predicted at once."""
+
+SECOND = fr.PREDICTED + fr.INTER_BLOCK
+"""Position of the second prediction in `Frame.s`."""
+
+
+@compiled
+def entry_of(which: int, index: int) -> int:
+    """Return the position in `Frame.p` of an entry of list 0 or 1, -1 for the index -1 of an unused list."""
+    return -1 if index < 0 else fr.LISTS_OF_REFERENCES + fr.REFERENCE * (16 * which + min(index, 15))
+
+
+@compiled
+def predict_inter_unit(f: Frame) -> None:
+    """Predict all components of the inter unit whose motion is in `fr.MOTION_OF_UNIT` and `Frame.motion`.
+
+    Luma is mapped forward if the slice uses LMCS. DMVR stores its vectors in the planes TEMPORAL_* of `Frame.motion`.
+    """
+    p, unit = f.p, fr.MOTION_OF_UNIT
+    x, y = p[unit + fr.UNIT_X], p[unit + fr.UNIT_Y]
+    width, height = p[unit + fr.UNIT_W], p[unit + fr.UNIT_H]
+    kind = p[unit + fr.UNIT_KIND]
+    if kind == fr.KIND_GEOMETRIC:
+        lists = p[unit + fr.UNIT_POINTS]
+        first = entry_of(lists & 1, max(0, p[unit + fr.UNIT_REF]))
+        second = entry_of((lists >> 1) & 1, max(0, p[unit + fr.UNIT_REF + 1]))
+        predict_geometric(f, x, y, min(CHUNK, width), min(CHUNK, height), first, second)
+    else:
+        first, second = entry_of(0, p[unit + fr.UNIT_REF]), entry_of(1, p[unit + fr.UNIT_REF + 1])
+        if kind == fr.KIND_AFFINE and (first >= 0 or second >= 0):
+            predict_affine(f, x, y, width, height, first, second)
+        elif kind == fr.KIND_TEMPORAL_SUBBLOCKS:
+            predict_subblocks(f, x, y, width, height)
+        elif first >= 0 or second >= 0:
+            predict_regular(f, x, y, width, height, first, second)
+    if p[fr.LMCS]:
+        map_luma(f, x, y, width, height)
+    if p[unit + fr.UNIT_CIIP]:
+        add_intra(f, x, y, min(CHUNK, width), min(CHUNK, height))
+
+
+@compiled
+def predict_regular(f: Frame, x: int, y: int, width: int, height: int, entry_0: int, entry_1: int) -> None:
+    """Predict a unit with one motion; with BDOF or DMVR in subblocks of at most 16x16 samples.
+
+    Args:
+        f: State of the picture.
+        x: Column of the unit in luma samples.
+        y: Row of the unit in luma samples.
+        width: Width of the unit in luma samples.
+        height: Height of the unit in luma samples.
+        entry_0: Position of the reference picture list entry of L0 in `Frame.p`, -1 if L0 is unused.
+        entry_1: Position of the entry of L1, -1 if L1 is unused.
+    """
+    p, unit = f.p, fr.MOTION_OF_UNIT
+    at = unit + fr.UNIT_MV
+    refined, flow = False, False
+    if may_refine(f, width, height, entry_0, entry_1):
+        refined = p[fr.DMVR] != 0 and p[unit + fr.UNIT_MERGE] != 0 and p[unit + fr.UNIT_MMVD] == 0
+        flow = p[fr.BDOF] != 0 and p[unit + fr.UNIT_SYMMETRIC] == 0
+    if not refined and not flow:
+        predict_block(f, x, y, width, height, entry_0, entry_1, p[at], p[at + 1], p[at + 2], p[at + 3], 0, 3)
+        return
+    for top in range(y, y + height, 16):
+        rows = min(16, y + height - top)
+        for left in range(x, x + width, 16):
+            columns = min(16, x + width - left)
+            mv_x0, mv_y0, mv_x1, mv_y1 = p[at], p[at + 1], p[at + 2], p[at + 3]
+            flow_here = flow
+            if refined:
+                dx, dy, cost = refine_vectors(f, entry_0, entry_1, left, top, columns, rows, at)
+                mv_x0, mv_y0 = limited(mv_x0 + dx), limited(mv_y0 + dy)
+                mv_x1, mv_y1 = limited(mv_x1 - dx), limited(mv_y1 - dy)
+                flow_here = flow and cost >= 2 * columns * rows
+                store_refined(f, left, top, columns, rows, mv_x0, mv_y0, mv_x1, mv_y1)
+            if flow_here:
+                predict_by_flow(f, left, top, columns, rows, entry_0, entry_1, mv_x0, mv_y0, mv_x1, mv_y1)
+            first = 1 if flow_here else 0
+            predict_block(f, left, top, columns, rows, entry_0, entry_1, mv_x0, mv_y0, mv_x1, mv_y1, first, 3)
+
+
+@compiled
+def may_refine(f: Frame, width: int, height: int, entry_0: int, entry_1: int) -> bool:
+    """Return True if the conditions that DMVR and BDOF have in common hold (8.5.1).
+
+    Two short-term references of the same size as the picture, without weights, lie at the same distance before and
+    after it.
+    """
+    p, unit = f.p, fr.MOTION_OF_UNIT
+    if entry_0 < 0 or entry_1 < 0 or width < 8 or height < 8 or width * height < 128:
+        return False
+    if p[unit + fr.UNIT_CIIP] or p[unit + fr.UNIT_BCW]:
+        return False
+    if p[fr.POC] - p[entry_0 + fr.REF_POC] != p[entry_1 + fr.REF_POC] - p[fr.POC]:
+        return False
+    for entry in (entry_0, entry_1):
+        weighted = p[fr.WEIGHTED] and p[entry + fr.REF_WEIGHTED]
+        if p[entry + fr.REF_LONG_TERM] or p[entry + fr.REF_SCALED] or weighted:
+            return False
+    return True
+
+
+@compiled
+def limited(value: int) -> int:
+    """Clip a component of a vector to 18 bits."""
+    return clip(value, -131072, 131071)
+
+
+@compiled
+def store_refined(
+    f: Frame, x: int, y: int, width: int, height: int, mv_x0: int, mv_y0: int, mv_x1: int, mv_y1: int
+) -> None:
+    """Store refined vectors, from which later pictures predict."""
+    motion = f.motion
+    for row in range(y >> 2, min((y + height) >> 2, motion.shape[1])):
+        for column in range(x >> 2, min((x + width) >> 2, motion.shape[2])):
+            motion[fr.TEMPORAL_X0, row, column], motion[fr.TEMPORAL_Y0, row, column] = mv_x0, mv_y0
+            motion[fr.TEMPORAL_X1, row, column], motion[fr.TEMPORAL_Y1, row, column] = mv_x1, mv_y1
+
+
+@compiled
+def predict_by_flow(
+    f: Frame,
+    x: int,
+    y: int,
+    width: int,
+    height: int,
+    entry_0: int,
+    entry_1: int,
+    mv_x0: int,
+    mv_y0: int,
+    mv_x1: int,
+    mv_y1: int,
+) -> None:
+    """Predict luma of a block with BDOF; arguments as those of `predict_block`."""
+    p, unit = f.p, fr.MOTION_OF_UNIT
+    at = unit + fr.UNIT_MV
+    kind = HALF_SAMPLE if p[unit + fr.UNIT_HALF] else REGULAR
+    to = fr.PREDICTED
+    stride = interpolate(f, entry_0, 0, x, y, width, height, mv_x0, mv_y0, p[at], p[at + 1], kind, True, to)
+    whole_border(f, to, stride, width, height, mv_x0, mv_y0, fr.EXTENDED)
+    stride = interpolate(f, entry_1, 0, x, y, width, height, mv_x1, mv_y1, p[at + 2], p[at + 3], kind, True, to)
+    whole_border(f, to, stride, width, height, mv_x1, mv_y1, fr.EXTENDED + fr.EXTENDED_BLOCK)
+    write_optical_flow(f, x, y, width, height)
+
+
+@compiled
+def predict_block(
+    f: Frame,
+    x: int,
+    y: int,
+    width: int,
+    height: int,
+    entry_0: int,
+    entry_1: int,
+    mv_x0: int,
+    mv_y0: int,
+    mv_x1: int,
+    mv_y1: int,
+    first: int,
+    last: int,
+) -> None:
+    """Predict components `first` to `last` - 1 of a block with one motion by interpolation and weighting.
+
+    Args:
+        f: State of the picture.
+        x: Column of the block in luma samples.
+        y: Row of the block in luma samples.
+        width: Width of the block in luma samples.
+        height: Height of the block in luma samples.
+        entry_0: Position of the reference picture list entry of L0 in `Frame.p`, -1 if L0 is unused.
+        entry_1: Position of the entry of L1, -1 if L1 is unused.
+        mv_x0: Horizontal vector of L0 in 1/16 luma sample. If it differs from that of the unit, DMVR refined it.
+        mv_y0: Vertical vector of L0.
+        mv_x1: Horizontal vector of L1.
+        mv_y1: Vertical vector of L1.
+        first: First component.
+        last: Last component + 1.
+    """
+    p, unit = f.p, fr.MOTION_OF_UNIT
+    bcw = 0 if p[unit + fr.UNIT_CIIP] else p[unit + fr.UNIT_BCW]
+    to_1 = SECOND if entry_0 >= 0 else fr.PREDICTED
+    affine = p[unit + fr.UNIT_KIND] == fr.KIND_AFFINE
+    start = unit + fr.UNIT_MV
+    regular = p[unit + fr.UNIT_KIND] == fr.KIND_REGULAR
+    moved_0 = regular and (mv_x0 != p[start] or mv_y0 != p[start + 1])
+    moved_1 = regular and (mv_x1 != p[start + 2] or mv_y1 != p[start + 3])
+    for component in range(first, last if p[fr.CHROMA] else 1):
+        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+        kind = REGULAR
+        if component == 0:
+            kind = AFFINE if affine else HALF_SAMPLE if p[unit + fr.UNIT_HALF] else REGULAR
+        block_x, block_y = x >> sub_x, y >> sub_y
+        right, bottom = (x + width) >> sub_x, (y + height) >> sub_y
+        for top in range(block_y, bottom, CHUNK):
+            rows = min(CHUNK, bottom - top)
+            for left in range(block_x, right, CHUNK):
+                columns = min(CHUNK, right - left)
+                stride_0 = stride_1 = 0
+                if moved_0:
+                    stride_0 = interpolate(
+                        f, entry_0, component, left, top, columns, rows,
+                        mv_x0, mv_y0, p[start], p[start + 1], kind, False, fr.PREDICTED,
+                    )  # fmt: skip
+                elif entry_0 >= 0:
+                    stride_0 = predict_from(
+                        f, entry_0, component, left, top, columns, rows,
+                        block_x, block_y, mv_x0, mv_y0, kind, fr.PREDICTED,
+                    )  # fmt: skip
+                if moved_1:
+                    stride_1 = interpolate(
+                        f, entry_1, component, left, top, columns, rows,
+                        mv_x1, mv_y1, p[start + 2], p[start + 3], kind, False, to_1,
+                    )  # fmt: skip
+                elif entry_1 >= 0:
+                    stride_1 = predict_from(
+                        f, entry_1, component, left, top, columns, rows,
+                        block_x, block_y, mv_x1, mv_y1, kind, to_1,
+                    )  # fmt: skip
+                combine(f, component, left, top, columns, rows, entry_0, entry_1, bcw, stride_0, stride_1)
+
+
+@compiled
+def predict_subblocks(f: Frame, x: int, y: int, width: int, height: int) -> None:
+    """Predict a unit with temporal subblocks: each of 8x8 samples has references and vectors in `Frame.motion`."""
+    for top in range(y, y + height, 8):
+        for left in range(x, x + width, 8):
+            row, column = top >> 2, left >> 2
+            first = entry_of(0, stored(f, fr.REF_0, row, column))
+            second = entry_of(1, stored(f, fr.REF_1, row, column))
+            mv_x0, mv_y0 = stored(f, fr.MV_X0, row, column), stored(f, fr.MV_Y0, row, column)
+            mv_x1, mv_y1 = stored(f, fr.MV_X1, row, column), stored(f, fr.MV_Y1, row, column)
+            if first >= 0 or second >= 0:
+                predict_block(f, left, top, 8, 8, first, second, mv_x0, mv_y0, mv_x1, mv_y1, 0, 3)
+
+
+@compiled
+def stored(f: Frame, plane: int, row: int, column: int) -> int:
+    """Return a number of a plane of `Frame.motion`, as int64 like other numbers."""
+    return np.int64(f.motion[plane, row, column])  # type: ignore[return-value]
+
+
+@compiled
+def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: int, entry_1: int) -> None:
+    """Predict an affine unit in subblocks of 4x4 samples whose vectors are in `Frame.motion`.
+
+    Args:
+        f: State of the picture.
+        x: Column of the unit in luma samples.
+        y: Row of the unit in luma samples.
+        width: Width of the unit in luma samples.
+        height: Height of the unit in luma samples.
+        entry_0: Position of the reference picture list entry of L0 in `Frame.p`, -1 if L0 is unused.
+        entry_1: Position of the entry of L1, -1 if L1 is unused.
+    """
+    p = f.p
+    flow_0 = entry_0 >= 0 and p[entry_0 + fr.REF_SCALED] == 0 and flow_differences(f, 0)
+    flow_1 = entry_1 >= 0 and p[entry_1 + fr.REF_SCALED] == 0 and flow_differences(f, 1)
+    bcw = p[fr.MOTION_OF_UNIT + fr.UNIT_BCW]
+    to_1 = SECOND if entry_0 >= 0 else fr.PREDICTED
+    for top in range(y, y + height, 4):
+        for left in range(x, x + width, 4):
+            row, column = top >> 2, left >> 2
+            stride_0 = stride_1 = 0
+            if entry_0 >= 0:
+                mv_x, mv_y = stored(f, fr.MV_X0, row, column), stored(f, fr.MV_Y0, row, column)
+                stride_0 = predict_subblock(f, entry_0, left, top, mv_x, mv_y, 0, flow_0, fr.PREDICTED)
+            if entry_1 >= 0:
+                mv_x, mv_y = stored(f, fr.MV_X1, row, column), stored(f, fr.MV_Y1, row, column)
+                stride_1 = predict_subblock(f, entry_1, left, top, mv_x, mv_y, 1, flow_1, to_1)
+            combine(f, 0, left, top, 4, 4, entry_0, entry_1, bcw, stride_0, stride_1)
+    if not p[fr.CHROMA]:
+        return
+    # A chroma block of 4x4 samples has the mean of the vectors of its first and its last subblock.
+    sub_x, sub_y = p[fr.SUB_X], p[fr.SUB_Y]
+    for top in range(y, y + height, 4 << sub_y):
+        for left in range(x, x + width, 4 << sub_x):
+            row, column = top >> 2, left >> 2
+            predict_block(
+                f, left, top, 4 << sub_x, 4 << sub_y, entry_0, entry_1,
+                mean_vector(f, fr.MV_X0, row, column),
+                mean_vector(f, fr.MV_Y0, row, column),
+                mean_vector(f, fr.MV_X1, row, column),
+                mean_vector(f, fr.MV_Y1, row, column), 1, 3,
+            )  # fmt: skip
+
+
+@compiled
+def mean_vector(f: Frame, plane: int, row: int, column: int) -> int:
+    """Return the mean of a component of the vectors of the subblocks under a chroma block, rounded towards zero."""
+    total = stored(f, plane, row, column) + stored(f, plane, row + f.p[fr.SUB_Y], column + f.p[fr.SUB_X])
+    return total >> 1 if total >= 0 else (total + 1) >> 1
+
+
+@compiled
+def predict_subblock(
+    f: Frame, entry: int, x: int, y: int, mv_x: int, mv_y: int, which: int, flow: bool, to: int
+) -> int:
+    """Predict luma of a 4x4 subblock from one list, with PROF if `flow` is True; return the numbers of a row."""
+    if not flow:
+        return predict_from(f, entry, 0, x, y, 4, 4, x, y, mv_x, mv_y, AFFINE, to)
+    stride = interpolate(f, entry, 0, x, y, 4, 4, mv_x, mv_y, mv_x, mv_y, AFFINE, True, to)
+    whole_border(f, to, stride, 4, 4, mv_x, mv_y, fr.EXTENDED)
+    apply_flow(f, which, to)
+    return 4

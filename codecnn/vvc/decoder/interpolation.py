@@ -1,0 +1,414 @@
+"""Interpolation of reference pictures at fractional positions (H.266 clauses 8.5.6.3.2 to 8.5.6.3.4).
+
+A block of reference samples is copied to `FETCHED` of `Frame.s`, with padding outside the picture. All filters run over
+whole rows of this block, including its margin, so that each is one loop without branches. Their indices are unsigned:
+numba then omits the check for negative indices, and the loops are vectorised.
+"""
+
+import numpy as np
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.frame import Frame, clip
+from codecnn.vvc.intra import CUBIC_FILTER
+
+U = np.uint64
+"""Type of indices of loops over samples."""
+
+REGULAR, HALF_SAMPLE, AFFINE, DOWN_1, DOWN_2, AFFINE_DOWN_1, AFFINE_DOWN_2 = range(7)
+"""Filters of luma: tables 27 (hpelIfIdx 0 and 1) and 30 to 34; DOWN_1 and DOWN_2 are those of scaled references.
+
+Of these, chroma has REGULAR, DOWN_1 and DOWN_2 (tables 35 to 37).
+"""
+
+
+def _mirrored(rows: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Append the filters of the fractions beyond one half: those below one half reversed."""
+    return rows + [row[::-1] for row in rows[-2:0:-1]]
+
+
+_LUMA = _mirrored(
+    [
+        (0, 0, 0, 64, 0, 0, 0, 0),
+        (0, 1, -3, 63, 4, -2, 1, 0),
+        (-1, 2, -5, 62, 8, -3, 1, 0),
+        (-1, 3, -8, 60, 13, -4, 1, 0),
+        (-1, 4, -10, 58, 17, -5, 1, 0),
+        (-1, 4, -11, 52, 26, -8, 3, -1),
+        (-1, 3, -9, 47, 31, -10, 4, -1),
+        (-1, 4, -11, 45, 34, -10, 4, -1),
+        (-1, 4, -11, 40, 40, -11, 4, -1),
+    ]
+)
+_LUMA_DOWN_1 = _mirrored(
+    [
+        (-1, -5, 17, 42, 17, -5, -1, 0),
+        (0, -5, 15, 41, 19, -5, -1, 0),
+        (0, -5, 13, 40, 21, -4, -1, 0),
+        (0, -5, 11, 39, 24, -4, -2, 1),
+        (0, -5, 9, 38, 26, -3, -2, 1),
+        (0, -5, 7, 38, 28, -2, -3, 1),
+        (1, -5, 5, 36, 30, -1, -3, 1),
+        (1, -4, 3, 35, 32, 0, -4, 1),
+        (1, -4, 2, 33, 33, 2, -4, 1),
+    ]
+)
+_LUMA_DOWN_2 = _mirrored(
+    [
+        (-4, 2, 20, 28, 20, 2, -4, 0),
+        (-4, 0, 19, 29, 21, 5, -4, -2),
+        (-4, -1, 18, 29, 22, 6, -4, -2),
+        (-4, -1, 16, 29, 23, 7, -4, -2),
+        (-4, -1, 16, 28, 24, 7, -4, -2),
+        (-4, -1, 14, 28, 25, 8, -4, -2),
+        (-3, -3, 14, 27, 26, 9, -3, -3),
+        (-3, -1, 12, 28, 25, 10, -4, -3),
+        (-3, -3, 11, 27, 27, 11, -3, -3),
+    ]
+)
+_CHROMA_DOWN_1 = _mirrored(
+    [
+        (12, 40, 12, 0),
+        (11, 40, 13, 0),
+        (10, 40, 15, -1),
+        (9, 40, 16, -1),
+        (8, 40, 17, -1),
+        (8, 39, 18, -1),
+        (7, 39, 19, -1),
+        (6, 38, 21, -1),
+        (5, 38, 22, -1),
+        (4, 38, 23, -1),
+        (4, 37, 24, -1),
+        (3, 36, 25, 0),
+        (3, 35, 26, 0),
+        (2, 34, 28, 0),
+        (2, 33, 29, 0),
+        (1, 33, 30, 0),
+        (1, 31, 31, 1),
+    ]
+)
+_CHROMA_DOWN_2 = _mirrored(
+    [
+        (17, 30, 17, 0),
+        (17, 30, 18, -1),
+        (16, 30, 18, 0),
+        (16, 30, 18, 0),
+        (15, 30, 18, 1),
+        (14, 30, 18, 2),
+        (13, 29, 19, 3),
+        (13, 29, 19, 3),
+        (12, 29, 20, 3),
+        (11, 28, 21, 4),
+        (10, 28, 22, 4),
+        (10, 27, 22, 5),
+        (9, 27, 23, 5),
+        (9, 26, 24, 5),
+        (8, 26, 24, 6),
+        (7, 26, 25, 6),
+        (7, 25, 25, 7),
+    ]
+)
+
+
+def _folded(rows: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Return the filters of six taps of affine blocks: the outer taps are added to their neighbours."""
+    return [(0, row[0] + row[1], *row[2:6], row[6] + row[7], 0) for row in rows]
+
+
+_HALF = [*_LUMA[:8], (0, 3, 9, 20, 20, 9, 3, 0), *_LUMA[9:]]
+
+LUMA_FILTERS = np.array(
+    [_LUMA, _HALF, _folded(_LUMA), _LUMA_DOWN_1, _LUMA_DOWN_2, _folded(_LUMA_DOWN_1), _folded(_LUMA_DOWN_2)], np.int32
+)
+"""Filters of luma by set, fraction in 1/16 sample and tap, (7, 16, 8)."""
+
+# Tables 25 and 35 have the same filters.
+CHROMA_FILTERS = np.array([*[CUBIC_FILTER] * 3, _CHROMA_DOWN_1, _CHROMA_DOWN_2], np.int32)
+"""Filters of chroma by set, fraction in 1/32 sample and tap, (5, 32, 4)."""
+
+
+@compiled
+def filter_eight(f: Frame, source: int, step: int, count: int, kind: int, fraction: int, shift: int, to: int) -> None:
+    """Filter `count` numbers of `Frame.s` by eight taps.
+
+    Args:
+        f: State of the picture.
+        source: Position of the first tap of the first result.
+        step: Distance of the taps: 1 to filter along rows, the length of a row to filter along columns.
+        count: Number of results, which follow each other like the taps of one position.
+        kind: Filter set.
+        fraction: Fraction in 1/16 sample.
+        shift: Right shift of the sums.
+        to: Position of the results.
+    """
+    s = f.s
+    c0, c1, c2, c3 = (
+        LUMA_FILTERS[kind, fraction, 0],
+        LUMA_FILTERS[kind, fraction, 1],
+        LUMA_FILTERS[kind, fraction, 2],
+        LUMA_FILTERS[kind, fraction, 3],
+    )
+    c4, c5, c6, c7 = (
+        LUMA_FILTERS[kind, fraction, 4],
+        LUMA_FILTERS[kind, fraction, 5],
+        LUMA_FILTERS[kind, fraction, 6],
+        LUMA_FILTERS[kind, fraction, 7],
+    )
+    out, t0, t1, t2, t3 = U(to), U(source), U(source + step), U(source + 2 * step), U(source + 3 * step)
+    t4, t5, t6, t7 = U(source + 4 * step), U(source + 5 * step), U(source + 6 * step), U(source + 7 * step)
+    for k in range(count):
+        i = U(k)
+        total = np.int32(
+            c0 * s[t0 + i]
+            + c1 * s[t1 + i]
+            + c2 * s[t2 + i]
+            + c3 * s[t3 + i]
+            + c4 * s[t4 + i]
+            + c5 * s[t5 + i]
+            + c6 * s[t6 + i]
+            + c7 * s[t7 + i]
+        )
+        s[out + i] = total >> shift
+
+
+@compiled
+def filter_four(f: Frame, source: int, step: int, count: int, kind: int, fraction: int, shift: int, to: int) -> None:
+    """Filter `count` numbers of `Frame.s` by four taps; the arguments are those of `filter_eight`.
+
+    The fraction is in 1/32 sample.
+    """
+    s = f.s
+    c0, c1, c2, c3 = (
+        CHROMA_FILTERS[kind, fraction, 0],
+        CHROMA_FILTERS[kind, fraction, 1],
+        CHROMA_FILTERS[kind, fraction, 2],
+        CHROMA_FILTERS[kind, fraction, 3],
+    )
+    out, t0, t1, t2, t3 = U(to), U(source), U(source + step), U(source + 2 * step), U(source + 3 * step)
+    for k in range(count):
+        i = U(k)
+        s[out + i] = np.int32(c0 * s[t0 + i] + c1 * s[t1 + i] + c2 * s[t2 + i] + c3 * s[t3 + i]) >> shift
+
+
+@compiled
+def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, int, int]:
+    """Return the first and last column and the first and last row of a reference that may be used.
+
+    They are those of the picture or, if it is treated as a picture, of the subpicture.
+
+    Args:
+        f: State of the picture.
+        reference: Position of the entry of the reference picture list in `Frame.p`.
+        component: 0 Y, 1 Cb, 2 Cr.
+    """
+    p = f.p
+    sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    right = (p[reference + fr.REF_WIDTH] >> sub_x) - 1
+    bottom = (p[reference + fr.REF_HEIGHT] >> sub_y) - 1
+    left = top = 0
+    if p[fr.TREATED_AS_PICTURE]:
+        right = clip((p[fr.SUBPICTURE_RIGHT] >> sub_x) - 1, 0, right)
+        bottom = clip((p[fr.SUBPICTURE_BOTTOM] >> sub_y) - 1, 0, bottom)
+        left = clip(p[fr.SUBPICTURE_LEFT] >> sub_x, 0, right)
+        top = clip(p[fr.SUBPICTURE_TOP] >> sub_y, 0, bottom)
+    return left, right, top, bottom
+
+
+@compiled
+def wrapped(x: int, offset: int, width: int) -> int:
+    """Move a column outside of the picture by the wraparound offset (ClipH of clause 5.8); 0 is no wraparound."""
+    if x < 0:
+        return x + offset
+    if x > width - 1:
+        return x - offset
+    return x
+
+
+@compiled
+def fetch(
+    f: Frame,
+    reference: int,
+    component: int,
+    x: int,
+    y: int,
+    width: int,
+    height: int,
+    window_x: int,
+    window_y: int,
+    window_w: int,
+    window_h: int,
+) -> None:
+    """Copy a block of reference samples, with padding, to FETCHED, row by row.
+
+    Args:
+        f: State of the picture.
+        reference: Position of the entry of the reference picture list in `Frame.p`.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x: Column of the block in the component, maybe outside of the picture.
+        y: Row of the block in the component, maybe outside of the picture.
+        width: Width of the block.
+        height: Height of the block.
+        window_x: First column of the samples that the block may use (DMVR); others are padded from there.
+        window_y: First row of these samples.
+        window_w: Number of columns of these samples.
+        window_h: Number of rows of these samples.
+    """
+    p, s, samples = f.p, f.s, f.references
+    if p[reference + fr.REF_WIDTH] <= 0:
+        p[fr.FAULT] = fr.FAULT_REFERENCE
+        for i in range(fr.FETCHED, fr.FETCHED + width * height):
+            s[i] = 1 << (p[fr.BIT_DEPTH] - 1)
+        return
+    first, stride = p[reference + fr.REF_AT + component], p[reference + fr.REF_STRIDE + component]
+    left, right, top, bottom = sample_bounds(f, reference, component)
+    last_x, last_y = window_x + window_w - 1, window_y + window_h - 1
+    inside = x >= max(left, window_x) and x + width - 1 <= min(right, last_x)
+    if inside and y >= max(top, window_y) and y + height - 1 <= min(bottom, last_y):
+        for row in range(height):
+            source, out = U(first + (y + row) * stride + x), U(fr.FETCHED + row * width)
+            for k in range(width):
+                s[out + U(k)] = samples[source + U(k)]
+        return
+    sub_x = p[fr.SUB_X] if component else 0
+    offset = p[fr.WRAPAROUND] >> sub_x
+    if p[fr.TREATED_AS_PICTURE] or p[reference + fr.REF_SCALED]:
+        offset = 0
+    picture_w = p[reference + fr.REF_WIDTH] >> sub_x
+    for row in range(height):
+        line = first + clip(clip(y + row, window_y, last_y), top, bottom) * stride
+        to = fr.FETCHED + row * width
+        for column in range(width):
+            at = wrapped(clip(x + column, window_x, last_x), offset, picture_w)
+            s[to + column] = samples[line + clip(at, left, right)]
+
+
+@compiled
+def chroma_vector(f: Frame, component: int, mv_x: int, mv_y: int) -> tuple[int, int, int, int]:
+    """Split a vector in 1/16 luma sample into whole samples and fractions of a component (8.5.2.13).
+
+    Returns:
+        Whole columns and rows, then fractions of columns and rows in 1/16 sample of luma or 1/32 sample of chroma.
+    """
+    p = f.p
+    if component == 0:
+        return mv_x >> 4, mv_y >> 4, mv_x & 15, mv_y & 15
+    sub_x, sub_y = p[fr.SUB_X], p[fr.SUB_Y]
+    fraction_x = (mv_x & ((16 << sub_x) - 1)) << (1 - sub_x)
+    fraction_y = (mv_y & ((16 << sub_y) - 1)) << (1 - sub_y)
+    return mv_x >> (4 + sub_x), mv_y >> (4 + sub_y), fraction_x, fraction_y
+
+
+@compiled
+def interpolate(
+    f: Frame,
+    reference: int,
+    component: int,
+    x: int,
+    y: int,
+    width: int,
+    height: int,
+    mv_x: int,
+    mv_y: int,
+    start_x: int,
+    start_y: int,
+    kind: int,
+    border: bool,
+    to: int,
+) -> int:
+    """Predict a block from a reference of the size of the picture, with 14 bits of precision (8.5.6.3).
+
+    Args:
+        f: State of the picture.
+        reference: Position of the entry of the reference picture list in `Frame.p`.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x: Column of the block in its component.
+        y: Row of the block in its component.
+        width: Width of the block, at most 64.
+        height: Height of the block, at most 64.
+        mv_x: Horizontal vector in 1/16 luma sample.
+        mv_y: Vertical vector.
+        start_x: Horizontal vector before its refinement by DMVR, which decides which samples may be used.
+        start_y: Vertical vector before its refinement.
+        kind: Filter set.
+        border: Fetch all samples around the block, also those that the filters do not need, for `whole_border`.
+        to: Position of the result in `Frame.s`.
+
+    Returns:
+        Number of columns of a row of the result.
+    """
+    p, s = f.p, f.s
+    taps = 4 if component else 8
+    before = taps // 2 - 1
+    whole_x, whole_y, fraction_x, fraction_y = chroma_vector(f, component, mv_x, mv_y)
+    across = taps - 1 if fraction_x or border else 0
+    down = taps - 1 if fraction_y or border else 0
+    left, top = x + whole_x - (before if across else 0), y + whole_y - (before if down else 0)
+    columns, rows = width + across, height + down
+    window_x, window_y, window_w, window_h = left, top, columns, rows
+    if start_x != mv_x or start_y != mv_y:
+        whole_x, whole_y, _, _ = chroma_vector(f, component, start_x, start_y)
+        window_x, window_y = x + whole_x - before, y + whole_y - before
+        window_w, window_h = width + taps - 1, height + taps - 1
+    fetch(f, reference, component, left, top, columns, rows, window_x, window_y, window_w, window_h)
+    first_shift = min(4, p[fr.BIT_DEPTH] - 8)
+    at = fr.FETCHED
+    if across and not fraction_x:
+        at += before
+    if down and not fraction_y:
+        at += before * columns
+    # Rows have `columns` numbers in each stage; the last row lacks those that its filter has no samples for.
+    count = height * columns - across
+    if not fraction_x and not fraction_y:
+        shift = max(2, 14 - p[fr.BIT_DEPTH])
+        source, out = U(at), U(to)
+        for k in range(count):
+            s[out + U(k)] = s[source + U(k)] << shift
+    elif component:
+        if not fraction_y:
+            filter_four(f, at, 1, count, kind, fraction_x, first_shift, to)
+        elif not fraction_x:
+            filter_four(f, at, columns, count, kind, fraction_y, first_shift, to)
+        else:
+            filter_four(f, at, 1, rows * columns - across, kind, fraction_x, first_shift, fr.HALF_FILTERED)
+            filter_four(f, fr.HALF_FILTERED, columns, count, kind, fraction_y, 6, to)
+    elif not fraction_y:
+        filter_eight(f, at, 1, count, kind, fraction_x, first_shift, to)
+    elif not fraction_x:
+        filter_eight(f, at, columns, count, kind, fraction_y, first_shift, to)
+    else:
+        filter_eight(f, at, 1, rows * columns - across, kind, fraction_x, first_shift, fr.HALF_FILTERED)
+        filter_eight(f, fr.HALF_FILTERED, columns, count, kind, fraction_y, 6, to)
+    return columns
+
+
+@compiled
+def whole_border(f: Frame, source: int, stride: int, width: int, height: int, mv_x: int, mv_y: int, to: int) -> None:
+    """Copy a luma prediction and put a border of whole samples around it, for gradients (8.5.6.3.3).
+
+    The prediction must be the last result of `interpolate` with `border`, whose samples are still at FETCHED.
+
+    Args:
+        f: State of the picture.
+        source: Position of the prediction in `Frame.s`.
+        stride: Number of columns of its rows.
+        width: Width of the block.
+        height: Height of the block.
+        mv_x: Horizontal vector; the border comes from the whole sample next to it.
+        mv_y: Vertical vector.
+        to: Position of the result, rows of `width` + 2 numbers.
+    """
+    s = f.s
+    shift = max(2, 14 - f.p[fr.BIT_DEPTH])
+    columns = width + 7
+    # Position (-1, -1) of the nearest whole samples in the block with its margin of three samples.
+    corner = fr.FETCHED + (2 + ((mv_y & 15) >> 3)) * columns + 2 + ((mv_x & 15) >> 3)
+    last = (height + 1) * (width + 2)
+    for i in range(width + 2):
+        s[to + i] = s[corner + i] << shift
+        s[to + last + i] = s[corner + (height + 1) * columns + i] << shift
+    for row in range(height):
+        out = to + (row + 1) * (width + 2)
+        s[out] = s[corner + (row + 1) * columns] << shift
+        s[out + width + 1] = s[corner + (row + 1) * columns + width + 1] << shift
+        for i in range(width):
+            s[out + 1 + i] = s[source + row * stride + i]

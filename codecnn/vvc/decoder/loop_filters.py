@@ -1,0 +1,263 @@
+"""In-loop filters of a picture in their order: deblocking, SAO, ALF with cross-component ALF (H.266 clause 8.8.1)."""
+
+from collections.abc import Sequence
+from importlib import resources
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.base.compiled import compiled_once
+from codecnn.vvc.decoder import alf, sao
+from codecnn.vvc.decoder import deblocking as db
+from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
+from codecnn.vvc.syntax import Picture
+from codecnn.vvc.syntax import state as st
+
+Plane = npt.NDArray[Any]
+
+
+def _fixed_filters() -> npt.NDArray[np.int32]:
+    """Load the fixed filters of luma ALF (AlfFixFiltCoeff by AlfClassToFiltMap), shape (16, 25, 12)."""
+    with resources.files(__package__).joinpath("tables.npz").open("rb") as file, np.load(file) as tables:
+        filters: npt.NDArray[np.int32] = tables["alf_fixed"][tables["alf_class_to_fixed"]].astype(np.int32)
+        return filters
+
+
+FIXED_FILTERS = _fixed_filters()
+"""Coefficients of the fixed luma filters by set and class, shape (16, 25, 12)."""
+
+
+class FilteredPlanes(NamedTuple):
+    """Planes of a picture after each in-loop filter: luma, then Cb and Cr if the picture has chroma.
+
+    Attributes:
+        dbf: After deblocking.
+        sao: After SAO.
+        rec: After ALF and cross-component ALF: the decoded picture before cropping.
+    """
+
+    dbf: list[Plane]
+    sao: list[Plane]
+    rec: list[Plane]
+
+
+def derive_edges(picture: Picture, frame: Frame) -> db.Edges:
+    """Derive the edges that deblocking filters.
+
+    Args:
+        picture: The picture.
+        frame: State of the reconstructed picture.
+
+    Returns:
+        Edges as `deblocking.LUMA_V` describes them, shape (4, rows, columns), a cell for each 4x4 luma samples.
+    """
+    edges = np.zeros((4, *frame.known.shape[1:]), np.int32)
+    with compiled_once(db.derive_edges, "the edges of deblocking", "10 seconds"):
+        db.derive_edges(frame.p, frame.known, frame.motion, _deblocking_of_slices(picture), edges)
+    return edges
+
+
+def filter_picture(
+    picture: Picture, frame: Frame, ctbs: st.CtbMaps, planes: Sequence[Plane], edges: db.Edges
+) -> FilteredPlanes:
+    """Apply the in-loop filters to a picture.
+
+    Args:
+        picture: The picture.
+        frame: State of the reconstructed picture.
+        ctbs: Maps of the picture in CTUs, as `codecnn.vvc.syntax.ParsedCtus` has them.
+        planes: Y, Cb and Cr before the filters, luma after the inverse luma mapping, int32, shape (rows, columns).
+        edges: Edges, as `derive_edges` returns them.
+
+    Returns:
+        The planes after each filter; a filter that changes nothing returns the same arrays as the one before.
+    """
+    dbf = [np.ascontiguousarray(plane, np.int32) for plane in planes]
+    if edges.any():
+        dbf = [plane.copy() for plane in dbf]
+        y, u, v = (plane.reshape(-1) for plane in (dbf[0], dbf[-2 % len(dbf)], dbf[-1]))
+        slices = _deblocking_of_slices(picture)
+        with compiled_once(db.deblock, "the deblocking filter", "15 seconds"):
+            db.deblock(frame.p, frame.known, slices, edges, y, u, v)
+    near = usable_ctus(picture, ctbs[st.CTB_REGION])
+    after_sao = [_apply_sao(picture, ctbs, near, plane, component) for component, plane in enumerate(dbf)]
+    return FilteredPlanes(dbf, after_sao, _apply_alf(picture, ctbs, near, after_sao))
+
+
+def _deblocking_of_slices(picture: Picture) -> npt.NDArray[np.int32]:
+    """Return the numbers of the slices for deblocking, shape (slices, SLICE_NUMBERS)."""
+    slices = np.zeros((len(picture.slices), db.SLICE_NUMBERS), np.int32)
+    for numbers, part in zip(slices, picture.slices, strict=True):
+        h = part.header
+        numbers[db.SLICE_DISABLED], numbers[db.SLICE_SUBPICTURE] = h.sh_deblocking_filter_disabled_flag, h.subpicture
+        numbers[db.SLICE_CROSSED] = picture.sps.subpictures[h.subpicture].filtered
+        numbers[db.SLICE_BETA : db.SLICE_BETA + 3] = h.deblocking_offsets.beta
+        numbers[db.SLICE_TC : db.SLICE_TC + 3] = h.deblocking_offsets.tc
+    return slices
+
+
+def usable_ctus(picture: Picture, regions: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """Determine which CTUs around each CTU its SAO and ALF may use.
+
+    Args:
+        picture: The picture.
+        regions: Slice and tile of each CTU (`log.U_REGION`), shape (rows, columns).
+
+    Returns:
+        Bit 3 * row + column is set if the CTU at that place of the 3x3 CTUs around it is inside the picture and no
+        boundary that in-loop filters do not cross lies between; same shape.
+    """
+    tiles = picture.pps.tiles
+    rows, columns = regions.shape
+    subpictures, crossed = np.zeros((rows, columns), np.int64), np.zeros((rows, columns), np.bool_)
+    for index, s in enumerate(picture.sps.subpictures):
+        inside = slice(s.y, s.y + s.height), slice(s.x, s.x + s.width)
+        subpictures[inside], crossed[inside] = index, s.filtered
+    slice_of, tile_of = np.divmod(regions - 1, SLICE_REGIONS)
+    facts = [np.pad(fact, 1, constant_values=-1) for fact in (slice_of, tile_of, subpictures)]
+    near = np.zeros((rows, columns), np.int64)
+    for row in range(3):
+        for column in range(3):
+            there = slice(row, row + rows), slice(column, column + columns)
+            in_slice, in_tile, in_subpicture = (fact[there] == fact[1:-1, 1:-1] for fact in facts)
+            usable = facts[0][there] >= 0
+            usable &= in_slice | tiles.filter_across_slices
+            usable &= in_tile | tiles.filter_across_tiles
+            usable &= in_subpicture | crossed
+            near |= usable.astype(np.int64) << (3 * row + column)
+    return near
+
+
+def _apply_sao(picture: Picture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], plane: Plane, component: int) -> Plane:
+    """Apply SAO to a component; return the same array if no CTU has offsets."""
+    first = st.CTB_SAO + st.SAO_NUMBERS * component
+    numbers = np.ascontiguousarray(ctbs[first : first + st.SAO_NUMBERS].transpose(1, 2, 0))
+    if not numbers[..., st.SAO_TYPE].any():
+        return plane
+    sps = picture.sps
+    shifts = (sps.log2_sub_width_c, sps.log2_sub_height_c) if component else (0, 0)
+    place = np.zeros(sao.PLACE_NUMBERS, np.int64)
+    place[[sao.SHIFT_X, sao.SHIFT_Y]] = np.subtract(sps.ctb_log2_size_y, shifts)
+    place[sao.BIT_DEPTH] = sps.bit_depth
+    for first, boundaries, shift in zip((sao.COLUMNS, sao.ROWS), _virtual_boundaries(picture), shifts, strict=True):
+        place[first : first + len(boundaries)] = np.array(boundaries, np.int64) >> shift
+    out = plane.copy()
+    with compiled_once(sao.offset_samples, "sample adaptive offset", "5 seconds"):
+        sao.offset_samples(plane, out, numbers, near, place)
+    return out
+
+
+def _virtual_boundaries(picture: Picture) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return picture.slices[0].picture_header.virtual_boundaries
+
+
+def _clipping_values(indices: npt.NDArray[np.int32], bit_depth: int) -> npt.NDArray[np.int32]:
+    """Return the clipping values (AlfClip) of clipping indices (table 8 of clause 7.4.3.18)."""
+    return np.array([1 << bit_depth, *(1 << (bit_depth - 1 - 2 * i) for i in range(1, 4))], np.int32)[indices]
+
+
+class _AlfTables:
+    """Filters of all slices of a picture, and the row of each slice's first filter in the tables.
+
+    Attributes:
+        luma: Coefficients and clipping values, shape (n, 2, 25, 12); the fixed filters come first.
+        chroma: Coefficients and clipping values, shape (n, 2, 6).
+        cross: Cross-component filters, shape (n, 7).
+        luma_rows: For each slice, the rows of its luma filter sets.
+        first_rows: For each slice, the first rows of the filters of Cb and Cr, then of both cross-component filters.
+    """
+
+    def __init__(self, picture: Picture) -> None:
+        """Collect the filters of the slices."""
+        depth = picture.sps.bit_depth
+        no_clip = np.full_like(FIXED_FILTERS, 1 << depth)
+        luma = [np.stack([FIXED_FILTERS, no_clip], 1)]
+        chroma, cross = [np.zeros((0, 2, 6), np.int32)], [np.zeros((0, 7), np.int32)]
+        self.luma_rows: list[list[int]] = []
+        self.first_rows: list[tuple[int, int, int, int]] = []
+        for part in picture.slices:
+            selected, filters = part.header.alf, part.filters
+            self.luma_rows.append(list(range(len(FIXED_FILTERS))))
+            for number in selected.alf_aps_id_luma:
+                f = filters[number]
+                self.luma_rows[-1].append(sum(map(len, luma)))
+                luma.append(np.stack([f.luma, _clipping_values(f.luma_clip, depth)])[None])
+            first = sum(map(len, chroma))
+            if selected.alf_aps_id_chroma is not None:
+                f = filters[selected.alf_aps_id_chroma]
+                chroma.append(np.stack([f.chroma, _clipping_values(f.chroma_clip, depth)], 1))
+            first_cross = []
+            for aps_id, name in ((selected.alf_cc_cb_aps_id, "cc_cb"), (selected.alf_cc_cr_aps_id, "cc_cr")):
+                first_cross.append(sum(map(len, cross)))
+                if aps_id is not None:
+                    cross.append(getattr(filters[aps_id], name))
+            self.first_rows.append((first, first, first_cross[0], first_cross[1]))
+        self.luma, self.chroma, self.cross = (
+            np.ascontiguousarray(np.concatenate(parts), np.int32) for parts in (luma, chroma, cross)
+        )
+
+
+def _rectangles(
+    picture: Picture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], tables: _AlfTables
+) -> npt.NDArray[np.int32]:
+    """List the rectangles that ALF filters (clause 8.8.5.1): CTUs, divided at virtual boundaries.
+
+    Args:
+        picture: The picture.
+        ctbs: Maps of the picture in CTUs.
+        near: CTUs that each CTU may use, see `usable_ctus`.
+        tables: Filters of the slices.
+
+    Returns:
+        Rectangles, columns as `alf.R_X` lists them.
+    """
+    pps, size = picture.pps, 1 << picture.sps.ctb_log2_size_y
+    width, height = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
+    columns, rows = _virtual_boundaries(picture)
+    used = ctbs[st.CTB_ALF : st.CTB_CC + 2].any(0)
+    out = []
+    for row, column in zip(*np.nonzero(used), strict=True):
+        index = (int(ctbs[st.CTB_REGION, row, column]) - 1) // SLICE_REGIONS
+        chosen = [int(value) - 1 for value in ctbs[st.CTB_ALF : st.CTB_CC + 2, row, column]]
+        filters = [tables.luma_rows[index][chosen[0]] if chosen[0] >= 0 else -1]
+        filters += [
+            first + value if value >= 0 else -1
+            for first, value in zip(tables.first_rows[index], chosen[1:], strict=True)
+        ]
+        flags = int(near[row, column])
+        x0, y0 = int(column) * size, int(row) * size
+        x1, y1 = min(width, x0 + size), min(height, y0 + size)
+        xs = [x0, *sorted(x for x in columns if x0 < x < x1), x1]
+        ys = [y0, *sorted(y for y in rows if y0 < y < y1), y1]
+        for top, bottom in pairwise(ys):
+            for left, right in pairwise(xs):
+                above = top == y0 and flags >> 1 & 1 == 1 and top not in rows
+                below = bottom == y1 and flags >> 7 & 1 == 1 and bottom not in rows
+                before = left == x0 and flags >> 3 & 1 == 1 and left not in columns
+                after = right == x1 and flags >> 5 & 1 == 1 and right not in columns
+                # The corners matter only if both CTUs next to them may be used.
+                first_corner = not (above and before) or flags & 1 == 1
+                last_corner = not (below and after) or flags >> 8 & 1 == 1
+                sides = (before, after, above, below, first_corner, last_corner)
+                out.append((left, top, right - left, bottom - top, *map(int, sides), *filters))
+    return np.array(out, np.int32).reshape(-1, alf.R_NUMBERS)
+
+
+def _apply_alf(picture: Picture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], planes: list[Plane]) -> list[Plane]:
+    """Apply ALF and cross-component ALF to a picture; return the same arrays if no CTU has filters."""
+    if not ctbs[st.CTB_ALF : st.CTB_CC + 2].any():
+        return planes
+    tables, sps = _AlfTables(picture), picture.sps
+    p = np.zeros(alf.NUMBERS, np.int64)
+    p[alf.SUB_X], p[alf.SUB_Y], p[alf.LOG2_CTU] = sps.log2_sub_width_c, sps.log2_sub_height_c, sps.ctb_log2_size_y
+    p[alf.BIT_DEPTH], p[alf.CHROMA] = sps.bit_depth, len(planes) > 1
+    out = [plane.copy() for plane in planes]
+    # Without chroma, luma stands for it in the arguments.
+    sources, targets = (list(arrays) if len(arrays) > 1 else list(arrays) * 3 for arrays in (planes, out))
+    with compiled_once(alf.filter_ctus, "the adaptive loop filter", "20 seconds"):
+        alf.filter_ctus(
+            p, _rectangles(picture, ctbs, near, tables), tables.luma, tables.chroma, tables.cross, *sources, *targets
+        )
+    return out

@@ -1,0 +1,82 @@
+"""Luma mapping with chroma scaling in reconstruction (H.266 clauses 7.4.3.19, 8.7.5.2 and 8.7.5.3)."""
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.frame import Frame, clip, residual_limit
+
+
+@compiled
+def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int:
+    """Derive varScale (8.7.5.3) of a chroma block from the mean luma next to its block of 64x64.
+
+    For a coding unit that is larger than 64x64, the luma next to the whole unit counts.
+
+    Args:
+        f: State of the picture.
+        x: Column of the block in luma samples.
+        y: Row of the block in luma samples.
+        cu_width: Width of the coding unit in luma samples.
+        cu_height: Height of the coding unit in luma samples.
+
+    Returns:
+        Scale factor with 11 fractional bits.
+    """
+    p, planes = f.p, f.planes
+    size = min(64, 1 << p[fr.LOG2_CTU])
+    x, y = x & -size, y & -size
+    scale: int = p[fr.VPDU_SCALE]
+    if p[fr.VPDU_X] == x and p[fr.VPDU_Y] == y:
+        return scale
+    p[fr.VPDU_X], p[fr.VPDU_Y] = x, y
+    # Larger units are aligned to their size.
+    x, y = x & -max(size, cu_width), y & -max(size, cu_height)
+    total = sides = 0
+    stride, plane = p[fr.STRIDE], p[fr.RECON]
+    if x > 0 and f.known[fr.LUMA_REGION, y >> 2, (x - 1) >> 2] == p[fr.REGION]:
+        sides += 1
+        for i in range(size):
+            total += planes[plane + min(y + i, p[fr.HEIGHT] - 1) * stride + x - 1]
+    if y > 0 and f.known[fr.LUMA_REGION, (y - 1) >> 2, x >> 2] == p[fr.REGION]:
+        sides += 1
+        for i in range(size):
+            total += planes[plane + (y - 1) * stride + min(x + i, p[fr.WIDTH] - 1)]
+    mean = 1 << (p[fr.BIT_DEPTH] - 1)
+    if sides:
+        mean = (total + (sides * size >> 1)) // (sides * size)
+    index = p[fr.LMCS_MIN]
+    while index <= p[fr.LMCS_MAX] and mean >= p[fr.PIVOT + index + 1]:
+        index += 1
+    scale = p[fr.VPDU_SCALE] = p[fr.CHROMA_SCALE + min(index, 15)]
+    return scale
+
+
+@compiled
+def scale_residual(f: Frame, at: int, count: int, scale: int) -> None:
+    """Scale `count` chroma residuals at `at` of `Frame.s` ((1237) and (1238))."""
+    s = f.s
+    peak, limit = (1 << f.p[fr.BIT_DEPTH]) - 1, residual_limit(f)
+    for i in range(at, at + count):
+        value = clip(s[i], -peak - 1, peak)
+        magnitude = (abs(value) * scale + 1024) >> 11
+        s[i] = clip(-magnitude if value < 0 else magnitude, -limit, limit - 1)
+
+
+@compiled
+def map_luma(f: Frame, x: int, y: int, width: int, height: int) -> None:
+    """Map the luma prediction of an inter block forward (8.7.5.2), in place.
+
+    Args:
+        f: State of the picture.
+        x: Column of the block.
+        y: Row of the block.
+        width: Width of the block.
+        height: Height of the block.
+    """
+    p, planes = f.p, f.planes
+    log2_bin = p[fr.BIT_DEPTH] - 4
+    for row in range(y, y + height):
+        at = p[fr.PRED] + row * p[fr.STRIDE] + x
+        for i in range(at, at + width):
+            index = planes[i] >> log2_bin
+            part = planes[i] - (index << log2_bin)
+            planes[i] = p[fr.PIVOT + index] + ((p[fr.LUMA_SCALE + index] * part + 1024) >> 11)

@@ -1,0 +1,296 @@
+"""Reconstruction of one picture: its coding units, the in-loop filters, and the planes of the result."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.base.compiled import compiled_once
+from codecnn.base.errors import ConfigError, FormatError, UnsupportedError
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.coding_units import reconstruct_units
+from codecnn.vvc.decoder.deblocking import LUMA_H, LUMA_V
+from codecnn.vvc.decoder.initialise import new_frame, put_slice
+from codecnn.vvc.decoder.loop_filters import FilteredPlanes, derive_edges, filter_picture
+from codecnn.vvc.decoder.picture_buffer import PictureBuffer
+from codecnn.vvc.syntax import CTU_LOG_SIZE, LumaMapping, Picture, SequenceParameterSet, inverse_map, parsed_ctus
+from codecnn.vvc.syntax import state as st
+
+Plane = npt.NDArray[Any]
+
+
+class HookedPicture(NamedTuple):
+    """Result of a `PictureHook`.
+
+    Attributes:
+        reference: Components that later pictures refer to, and that are compared with the hash in the stream.
+        output: Components that are output.
+        proven: False if the hook found that the output is not that of the encoder.
+    """
+
+    reference: list[Plane]
+    output: list[Plane]
+    proven: bool = True
+
+
+PictureHook = Callable[[Picture, list[Plane]], HookedPicture]
+"""A function that filters each picture in or behind the coding loop, after the in-loop filters of VVC.
+
+It takes the parsed picture and its components, each (h, w), not cropped to the conformance window. It returns
+components of the same shapes, with samples of the same bit depth, and must not change its input.
+"""
+
+PLANES = (
+    *(f"{kind}_{letter}" for kind in ("pred", "unf", "resid", "dbf", "sao", "rec") for letter in "yuv"),
+    "bs_v",
+    "bs_h",
+)
+"""Planes of samples and boundary strengths.
+
+Of each component: prediction, reconstruction before the in-loop filters, residual, picture after deblocking, after SAO
+and the decoded picture, which is the picture after ALF, or after the `PictureHook` if there is one. Boundary strengths
+of luma, 0 to 2, at the left (bs_v) and upper (bs_h) edges of 4x4 samples.
+"""
+
+MOTION_PLANES = ("mv_l0", "mv_l1", "ref_idx_l0", "ref_idx_l1", "motion_model")
+"""Planes of motion, a cell for each 4x4 luma samples of the coded picture, int32.
+
+`mv_l0` and `mv_l1` are the motion vectors of L0 and L1, shape (rows, columns, 2), horizontal first, in 1/16 luma
+sample. `ref_idx_l0` and `ref_idx_l1` are the POC of the reference picture, shape (rows, columns). A block without
+motion in a list has the vector 0 and NO_REFERENCE. `motion_model` is 0 for translation, 1 or 2 for affine motion of
+four or six parameters, 3 for temporal subblocks, and -1 outside inter units. The cells cover the picture before the
+crop to the conformance window.
+"""
+
+NO_REFERENCE = -(2**31)
+"""Value of `ref_idx_l0` and `ref_idx_l1` of a block that does not use the list; a POC is never that small."""
+
+_KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
+_LOG_SIZE = 4 * CTU_LOG_SIZE
+
+_FAULTS = {
+    fr.FAULT_BLOCK_VECTOR: "a block vector points to samples that are not reconstructed yet",
+    fr.FAULT_REFERENCE: "a unit refers to an entry that its reference picture list does not have",
+    fr.FAULT_SYMMETRIC: "sym_mvd_flag is set, but no reference pictures lie before and after the picture",
+}
+
+
+@dataclass
+class Reconstruction:
+    """A reconstructed picture.
+
+    Attributes:
+        picture: The parsed picture.
+        frame: Its state after the last coding unit.
+        images: Components by kind of plane, each (h, w), not cropped; `dbf`, `sao` and `rec` only if it is filtered.
+        edges: Edges for deblocking, None if neither filters nor strengths are needed.
+        lists: For each slice its p[LISTS_OF_REFERENCES :].
+        mappings: Luma mappings of the slices that have one by slice index; luma of `pred` in `images` is still mapped.
+        reference: Components that later pictures refer to; `images["rec"]` unless a hook filters behind the loop.
+        proven: False if a hook found that the output is not that of the encoder.
+    """
+
+    picture: Picture
+    frame: fr.Frame
+    images: dict[str, list[Plane]]
+    edges: Plane | None
+    lists: list[npt.NDArray[np.int64]]
+    mappings: dict[int, LumaMapping]
+    reference: list[Plane]
+    proven: bool = True
+
+    def planes(self, names: Sequence[str]) -> dict[str, Plane]:
+        """Return planes by name, cropped to the conformance window.
+
+        Args:
+            names: Names of `PLANES` and `MOTION_PLANES`.
+
+        Returns:
+            Planes by name; samples are uint16, residuals int16 (int32 above 12 bit), strengths uint16, motion int32.
+        """
+        return {name: self._plane(*name.rsplit("_", 1)) for name in names}
+
+    def _plane(self, kind: str, suffix: str) -> Plane:
+        if kind == "motion":
+            return np.array(self.frame.motion[fr.MODEL])
+        if kind in ("mv", "ref_idx"):
+            return self._motion(kind, int(suffix[1]))
+        if kind == "bs":
+            assert self.edges is not None
+            strengths = self.edges[LUMA_V if suffix == "v" else LUMA_H] & 3
+            return np.repeat(np.repeat(strengths, 4, 0), 4, 1)[self._inside(0)].astype(np.uint16)
+        component = "yuv".index(suffix)
+        plane = self.images[kind][component]
+        if kind == "pred" and component == 0 and self.mappings:
+            depth = self.picture.sps.bit_depth
+            plane = _mapped_back(plane, self.frame.known[fr.LUMA_REGION], self.mappings, depth)
+        plane = plane[self._inside(component)]
+        if kind == "resid":
+            return plane.astype(np.int16 if self.picture.sps.bit_depth <= 12 else np.int32)
+        return plane.astype(np.uint16)
+
+    def _inside(self, component: int) -> tuple[slice, slice]:
+        """Return the rows and columns of a component inside the conformance window."""
+        sps, window = self.picture.sps, self.picture.pps.conformance_window
+        height, width = self.images["unf"][component].shape
+        down, right = (0, 0) if component else (sps.log2_sub_height_c, sps.log2_sub_width_c)
+        rows = slice(window.top << down, height - (window.bottom << down))
+        return rows, slice(window.left << right, width - (window.right << right))
+
+    def _motion(self, kind: str, number: int) -> Plane:
+        motion = self.frame.motion
+        index = motion[fr.REF_0 + number]
+        if kind == "mv":
+            vectors = motion[fr.MV_X0 + 2 * number : fr.MV_X0 + 2 * number + 2]
+            return np.where(index >= 0, vectors, 0).transpose(1, 2, 0).copy()
+        slices = np.maximum(self.frame.known[fr.LUMA_REGION] - 1, 0) // fr.SLICE_REGIONS
+        pocs = np.stack([numbers.reshape(2, 16, fr.REFERENCE)[number, :, fr.REF_POC] for numbers in self.lists])
+        return np.where(index >= 0, pocs[slices, np.maximum(index, 0)], NO_REFERENCE).astype(np.int32)
+
+
+def check_planes(names: Sequence[str], sps: SequenceParameterSet, allowed: Sequence[str] = PLANES) -> None:
+    """Check that planes exist.
+
+    Args:
+        names: Names of planes.
+        sps: Active SPS.
+        allowed: Planes that the caller offers.
+
+    Raises:
+        ConfigError: A plane does not exist.
+    """
+    for name in names:
+        if name not in allowed:
+            raise ConfigError(f"there is no plane {name!r}: one of {', '.join(allowed)}")
+        if not sps.sps_chroma_format_idc and name.endswith(("_u", "_v")) and name != "bs_v":
+            raise ConfigError(f"the picture has no chroma, so no plane {name}")
+
+
+def needs_filters(names: Sequence[str]) -> bool:
+    """Return True if any of the planes exists only after the in-loop filters."""
+    return any(name.split("_")[0] in FilteredPlanes._fields for name in names)
+
+
+def reconstruct(picture: Picture, planes: Sequence[str], hook: PictureHook | None = None) -> dict[str, Plane]:
+    """Reconstruct planes of one intra picture.
+
+    Args:
+        picture: Picture whose slices are all I slices.
+        planes: Names of `PLANES`.
+        hook: Filter that is applied after the in-loop filters.
+
+    Returns:
+        Planes by name, as `read_pictures` yields them.
+
+    Raises:
+        ConfigError: A plane does not exist.
+        FormatError: The slice data is damaged.
+        UnsupportedError: The picture uses an unsupported tool, has P or B slices, or was coded with a CNN filter in
+            the loop and there is no hook.
+    """
+    check_planes(planes, picture.sps)
+    if not picture.is_intra:
+        raise UnsupportedError(
+            "the picture has P or B slices, so it depends on other pictures: codecnn.vvc.decoder.read_pictures "
+            "reconstructs whole streams"
+        )
+    strengths = "bs_v" in planes or "bs_h" in planes
+    return reconstruct_picture(picture, None, needs_filters(planes), strengths, hook).planes(planes)
+
+
+def reconstruct_picture(
+    picture: Picture,
+    buffer: PictureBuffer | None,
+    filtered: bool,
+    strengths: bool = False,
+    hook: PictureHook | None = None,
+) -> Reconstruction:
+    """Reconstruct one picture.
+
+    Args:
+        picture: The picture.
+        buffer: Buffer with the reference pictures, after `PictureBuffer.begin`; None for intra pictures.
+        filtered: Apply the in-loop filters.
+        strengths: Derive the boundary strengths if it is not filtered.
+        hook: Filter that is applied after the in-loop filters.
+
+    Raises:
+        ConfigError: The hook returns components of other shapes.
+        FormatError: The slice data is damaged.
+        UnsupportedError: The picture uses an unsupported tool, or it was coded with a CNN filter in the loop and there
+            is no hook.
+    """
+    sps = picture.sps
+    if filtered and hook is None and picture.loop_filter is not None:
+        raise UnsupportedError(
+            "the stream was coded with a CNN filter in the loop: decode it with `codecnn decode`, or pass "
+            "hook=codecnn.filtering.LoopFilter()"
+        )
+    frame, sizes = new_frame(picture)
+    mappings: dict[int, LumaMapping] = {}
+    lists: list[npt.NDArray[np.int64]] = []
+    ctbs = np.zeros((st.CTB_MAPS, 0, 0), np.int32)
+    for ctus in parsed_ctus(picture, _LOG_SIZE):
+        ctbs = ctus.ctbs
+        if ctus.number == len(lists):
+            mapping = put_slice(frame.p, ctus.part)
+            if mapping is not None:
+                mappings[ctus.number] = mapping
+            if buffer is not None:
+                collocated = buffer.put_references(frame.p, ctus.part, picture)
+                frame = frame._replace(references=buffer.samples, collocated=collocated)
+            first = fr.LISTS_OF_REFERENCES
+            lists.append(frame.p[first : first + 2 * 16 * fr.REFERENCE].copy())
+        with compiled_once(reconstruct_units, "the reconstruction of pictures", "two minutes"):
+            reconstruct_units(frame._replace(log=ctus.log), len(ctus.log))
+        if frame.p[fr.FAULT]:
+            raise FormatError(f"slice {ctus.number}: {_FAULTS[int(frame.p[fr.FAULT])]}")
+    images = {kind: _images(frame, first, sizes) for kind, first in _KINDS.items()}
+    if mappings:
+        images["unf"][0] = _mapped_back(images["unf"][0], frame.known[fr.LUMA_REGION], mappings, sps.bit_depth)
+    edges = derive_edges(picture, frame) if filtered or strengths else None
+    if filtered and edges is not None:
+        images |= filter_picture(picture, frame, ctbs, images["unf"], edges)._asdict()
+        if hook is not None:
+            hooked = _hooked(hook, picture, images["rec"])
+            images["rec"] = hooked.output
+            return Reconstruction(picture, frame, images, edges, lists, mappings, hooked.reference, hooked.proven)
+    return Reconstruction(picture, frame, images, edges, lists, mappings, images.get("rec", []))
+
+
+def _hooked(hook: PictureHook, picture: Picture, planes: list[Plane]) -> HookedPicture:
+    """Apply a hook and check the shapes that it returns."""
+    result = hook(picture, planes)
+    expected = [plane.shape for plane in planes]
+    for name, components in (("reference", result.reference), ("output", result.output)):
+        shapes = [plane.shape for plane in components]
+        if shapes != expected:
+            raise ConfigError(f"the hook of the decoder returns a {name} of {shapes}, not {expected}")
+    return result
+
+
+def _images(frame: fr.Frame, first: int, sizes: list[tuple[int, int]]) -> list[Plane]:
+    """Return the planes of the components that begin at p[first], as views of `Frame.planes`."""
+    images = []
+    for component, (height, width) in enumerate(sizes):
+        at = int(frame.p[first + component])
+        images.append(frame.planes[at : at + height * width].reshape(height, width))
+    return images
+
+
+def _mapped_back(
+    plane: Plane, regions: npt.NDArray[np.int32], mappings: dict[int, LumaMapping], bit_depth: int
+) -> Plane:
+    """Invert the luma mapping of the slices in `mappings`, which is keyed by slice index."""
+    slices = (regions - 1) // fr.SLICE_REGIONS
+    tables = {index: np.array(inverse_map(mapping, bit_depth), np.int32) for index, mapping in mappings.items()}
+    if len(tables) == 1 and (slices == next(iter(tables))).all():
+        return next(iter(tables.values()))[plane]
+    full = np.repeat(np.repeat(slices, 4, 0), 4, 1)[: plane.shape[0], : plane.shape[1]]
+    out = plane.copy()
+    for index, table in tables.items():
+        where = full == index
+        out[where] = table[plane[where]]
+    return out

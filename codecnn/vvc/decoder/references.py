@@ -1,0 +1,108 @@
+"""Reference samples of a block (H.266 clauses 6.4.4 and 8.4.5.2.8 to 8.4.5.2.10)."""
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.frame import Frame
+
+
+@compiled
+def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
+    """Return True if a sample may be used for intra prediction (clause 6.4.4).
+
+    It must be reconstructed and belong to the same slice and tile, and in a wavefront not to a CTU further right.
+
+    Args:
+        f: State of the picture.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x: Column of the sample in its component.
+        y: Row of the sample in its component.
+        ctb_x: Column of the CTU of the current block.
+    """
+    p = f.p
+    if component:
+        x, y = x << p[fr.SUB_X], y << p[fr.SUB_Y]
+    if x < 0 or y < 0 or x >= p[fr.WIDTH] or y >= p[fr.HEIGHT]:
+        return False
+    if f.known[fr.CHROMA_REGION if component else fr.LUMA_REGION, y >> 2, x >> 2] != p[fr.REGION]:
+        return False
+    return not (p[fr.WAVEFRONT] and x >> p[fr.LOG2_CTU] > ctb_x)
+
+
+@compiled
+def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> None:
+    """Mark luma or chroma of a block, given in luma samples, as reconstructed."""
+    plane = fr.CHROMA_REGION if chroma else fr.LUMA_REGION
+    f.known[plane, y >> 2 : (y + height + 3) >> 2, x >> 2 : (x + width + 3) >> 2] = f.p[fr.REGION]
+
+
+@compiled
+def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref_h: int, line: int) -> int:
+    """Copy the reference samples of a block to LINE of `Frame.s`.
+
+    They begin at the bottom left, go up to the corner and on to the top right: `ref_h` + `line` samples, the corner,
+    and `ref_w` + `line` samples. An unavailable sample takes the value of the one before it, the first ones that of the
+    first available one; if none is available, all are half the range (8.4.5.2.9).
+
+    Args:
+        f: State of the picture.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x0: Column of the block in its component.
+        y0: Row of the block in its component.
+        ref_w: Samples above the block, without the corner.
+        ref_h: Samples to the left of the block, without the corner.
+        line: Reference line, 0 for the nearest.
+
+    Returns:
+        Position of the corner in `Frame.s`.
+    """
+    p, s = f.p, f.s
+    ctb_x = (x0 << p[fr.SUB_X] if component else x0) >> p[fr.LOG2_CTU]
+    stride, plane = p[fr.STRIDE + component], p[fr.RECON + component]
+    left, top = x0 - 1 - line, y0 - 1 - line
+    corner = fr.LINE + ref_h + line
+    any_available = False
+    usable = False
+    sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    unit = -1
+    at = fr.LINE
+    for y in range(top + ref_h + line, top - 1, -1):
+        if (y << sub_y) >> 2 != unit:
+            unit = (y << sub_y) >> 2
+            usable = available(f, component, left, y, ctb_x)
+            if usable and not any_available:
+                any_available = True
+                for i in range(fr.LINE, at):
+                    s[i] = f.planes[plane + y * stride + left]
+        if usable:
+            s[at] = f.planes[plane + y * stride + left]
+        elif any_available:
+            s[at] = s[at - 1]
+        at += 1
+    unit = -1
+    for x in range(left + 1, left + 1 + ref_w + line):
+        if (x << sub_x) >> 2 != unit:
+            unit = (x << sub_x) >> 2
+            usable = available(f, component, x, top, ctb_x)
+            if usable and not any_available:
+                any_available = True
+                for i in range(fr.LINE, at):
+                    s[i] = f.planes[plane + top * stride + x]
+        if usable:
+            s[at] = f.planes[plane + top * stride + x]
+        elif any_available:
+            s[at] = s[at - 1]
+        at += 1
+    if not any_available:
+        for i in range(fr.LINE, at):
+            s[i] = 1 << (p[fr.BIT_DEPTH] - 1)
+    return corner
+
+
+@compiled
+def smooth_references(f: Frame, count: int) -> None:
+    """Filter `count` reference samples by [1 2 1] / 4 (8.4.5.2.10); the results follow LINE_SIZE after them."""
+    s = f.s
+    s[fr.LINE + fr.LINE_SIZE] = s[fr.LINE]
+    s[fr.LINE + fr.LINE_SIZE + count - 1] = s[fr.LINE + count - 1]
+    for i in range(fr.LINE + 1, fr.LINE + count - 1):
+        s[i + fr.LINE_SIZE] = (s[i - 1] + 2 * s[i] + s[i + 1] + 2) >> 2

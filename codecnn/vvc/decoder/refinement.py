@@ -1,0 +1,277 @@
+"""Refinement of inter prediction: PROF, BDOF and DMVR (H.266 clauses 8.5.3, 8.5.6.4 and 8.5.6.5)."""
+
+import numpy as np
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.affine import gradient, spreads
+from codecnn.vvc.decoder.frame import Frame, clip
+from codecnn.vvc.decoder.interpolation import U, fetch
+from codecnn.vvc.decoder.motion_prediction import rounded
+from codecnn.vvc.syntax import log2
+
+REACH = 2
+"""Largest difference in whole samples that DMVR searches."""
+
+
+@compiled
+def flow_differences(f: Frame, which: int) -> bool:
+    """Compute the difference of the vector of each sample of a 4x4 subblock to that of the subblock (8.5.5.9).
+
+    The result is at GRADIENTS of `Frame.s`, 16 horizontal differences in units of 1/32 sample and 16 vertical ones, of
+    L1 those 32 numbers later.
+
+    Args:
+        f: State of the picture; the current unit is affine.
+        which: List.
+
+    Returns:
+        True if PROF applies to the list (cbProfFlagLX).
+    """
+    p, s, unit = f.p, f.s, fr.MOTION_OF_UNIT
+    if not p[fr.PROF]:
+        return False
+    model = p[unit + fr.UNIT_POINTS]
+    both = p[unit + fr.UNIT_REF] >= 0 and p[unit + fr.UNIT_REF + 1] >= 0
+    across_x, across_y, down_x, down_y = gradient(f, which, model)
+    if across_x == 0 and across_y == 0 and down_x == 0 and down_y == 0:
+        return False
+    if spreads(f, which, model, both):
+        return False
+    at = fr.GRADIENTS + 32 * which
+    for y in range(4):
+        for x in range(4):
+            moved_x = (2 * x - 3) * across_x + (2 * y - 3) * down_x
+            moved_y = (2 * x - 3) * across_y + (2 * y - 3) * down_y
+            s[at + 4 * y + x] = clip(rounded(moved_x, 7) >> 7, -31, 31)
+            s[at + 16 + 4 * y + x] = clip(rounded(moved_y, 7) >> 7, -31, 31)
+    return True
+
+
+@compiled
+def apply_flow(f: Frame, which: int, to: int) -> None:
+    """Refine the prediction of a 4x4 subblock by optical flow (PROF, 8.5.6.4).
+
+    Args:
+        f: State of the picture; the prediction with a border of one sample is at EXTENDED of `Frame.s`.
+        which: List, whose differences are at GRADIENTS.
+        to: Position of the result, rows of four numbers.
+    """
+    s = f.s
+    limit = 1 << max(13, f.p[fr.BIT_DEPTH] + 1)
+    differences = fr.GRADIENTS + 32 * which
+    for y in range(4):
+        for x in range(4):
+            at = fr.EXTENDED + 6 * (y + 1) + x + 1
+            across = (s[at + 1] >> 6) - (s[at - 1] >> 6)
+            down = (s[at + 6] >> 6) - (s[at - 6] >> 6)
+            i = differences + 4 * y + x
+            s[to + 4 * y + x] = s[at] + clip(across * s[i] + down * s[i + 16], -limit, limit - 1)
+
+
+@compiled
+def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> None:
+    """Average two luma predictions with a correction by optical flow and write the result (BDOF, 8.5.6.5).
+
+    The predictions with a border of one sample are at EXTENDED of `Frame.s`, the second one EXTENDED_BLOCK later.
+
+    Args:
+        f: State of the picture.
+        x: Column of the block.
+        y: Row of the block.
+        width: Width of the block, at most 16.
+        height: Height of the block, at most 16.
+    """
+    p, s, planes = f.p, f.s, f.planes
+    stride = width + 2
+    first, second = fr.EXTENDED + stride + 1, fr.EXTENDED + fr.EXTENDED_BLOCK + stride + 1
+    # Sums of the gradients of both predictions, then their differences, horizontal and vertical.
+    sum_x, sum_y = fr.GRADIENTS, fr.GRADIENTS + fr.EXTENDED_BLOCK
+    change_x, change_y = sum_y + fr.EXTENDED_BLOCK, sum_y + 2 * fr.EXTENDED_BLOCK
+    for row in range(height):
+        for column in range(width):
+            i, j, at = first + row * stride + column, second + row * stride + column, row * width + column
+            across_0, across_1 = (s[i + 1] >> 6) - (s[i - 1] >> 6), (s[j + 1] >> 6) - (s[j - 1] >> 6)
+            down_0 = (s[i + stride] >> 6) - (s[i - stride] >> 6)
+            down_1 = (s[j + stride] >> 6) - (s[j - stride] >> 6)
+            s[sum_x + at], s[sum_y + at] = (across_0 + across_1) >> 1, (down_0 + down_1) >> 1
+            s[change_x + at], s[change_y + at] = across_0 - across_1, down_0 - down_1
+    shift = max(3, 15 - p[fr.BIT_DEPTH])
+    addend, peak = 1 << (shift - 1), (1 << p[fr.BIT_DEPTH]) - 1
+    for top in range(0, height, 4):
+        for left in range(0, width, 4):
+            flow_x, flow_y = optical_flow(f, left, top, width, height)
+            for row in range(top, top + 4):
+                out = p[fr.PRED] + (y + row) * p[fr.STRIDE] + x
+                for column in range(left, left + 4):
+                    at = row * width + column
+                    value = s[first + row * stride + column] + s[second + row * stride + column] + addend
+                    value += flow_x * s[change_x + at] + flow_y * s[change_y + at]
+                    planes[out + column] = clip(value >> shift, 0, peak)
+
+
+@compiled
+def optical_flow(f: Frame, left: int, top: int, width: int, height: int) -> tuple[int, int]:
+    """Derive the flow (vx, vy) of a 4x4 subblock from the 6x6 samples around it; arguments as `write_optical_flow`."""
+    s = f.s
+    stride = width + 2
+    first, second = fr.EXTENDED + stride + 1, fr.EXTENDED + fr.EXTENDED_BLOCK + stride + 1
+    sum_x, sum_y = fr.GRADIENTS, fr.GRADIENTS + fr.EXTENDED_BLOCK
+    total_x = total_y = total_xy = total_dx = total_dy = 0
+    for row in range(top - 1, top + 5):
+        inner_y = clip(row, 0, height - 1)
+        for column in range(left - 1, left + 5):
+            inner_x = clip(column, 0, width - 1)
+            at, place = inner_y * width + inner_x, inner_y * stride + inner_x
+            across, down = s[sum_x + at], s[sum_y + at]
+            difference = (s[second + place] >> 4) - (s[first + place] >> 4)
+            total_x += abs(across)
+            total_y += abs(down)
+            sign_x, sign_y = int(across > 0) - int(across < 0), int(down > 0) - int(down < 0)
+            total_xy += sign_y * across
+            total_dx += sign_x * difference
+            total_dy += sign_y * difference
+    flow_x = flow_y = 0
+    if total_x > 0:
+        flow_x = clip((4 * total_dx) >> log2(total_x), -15, 15)
+    if total_y > 0:
+        flow_y = clip((4 * total_dy - ((flow_x * total_xy) >> 1)) >> log2(total_y), -15, 15)
+    return flow_x, flow_y
+
+
+@compiled
+def predict_bilinear(
+    f: Frame, reference: int, x: int, y: int, width: int, height: int, mv_x: int, mv_y: int, to: int
+) -> None:
+    """Predict luma by bilinear interpolation with 10 bits, with a margin of REACH samples, for the search of DMVR.
+
+    Rows of the result are `width` + 5 numbers, the last of which has no meaning (8.5.3.2.2).
+
+    Args:
+        f: State of the picture.
+        reference: Position of the entry of the reference picture list in `Frame.p`.
+        x: Column of the block.
+        y: Row of the block.
+        width: Width of the block.
+        height: Height of the block.
+        mv_x: Horizontal vector.
+        mv_y: Vertical vector.
+        to: Position of the result in `Frame.s`.
+    """
+    p, s = f.p, f.s
+    columns, rows = width + 2 * REACH + 1, height + 2 * REACH + 1
+    left, top = x + (mv_x >> 4) - REACH, y + (mv_y >> 4) - REACH
+    fetch(f, reference, 0, left, top, columns, rows, left, top, columns, rows)
+    fraction_x, fraction_y = mv_x & 15, mv_y & 15
+    shift = p[fr.BIT_DEPTH] - 6
+    half = np.int32(1 << (shift - 1))
+    source, out, step = U(fr.FETCHED), U(to), U(1)
+    count = columns * rows - 1
+    near, far = np.int32(16 - fraction_x), np.int32(fraction_x)
+    if fraction_x == 0 and fraction_y:
+        step = U(columns)
+        count = columns * (rows - 1)
+        near, far = np.int32(16 - fraction_y), np.int32(fraction_y)
+    elif fraction_y:
+        out = U(fr.HALF_FILTERED)
+    for k in range(count):
+        i = U(k)
+        s[out + i] = np.int32(near * s[source + i] + far * s[source + step + i] + half) >> shift
+    if fraction_x and fraction_y:
+        source, out, step = U(fr.HALF_FILTERED), U(to), U(columns)
+        near, far, half = np.int32(16 - fraction_y), np.int32(fraction_y), np.int32(8)
+        for k in range(columns * (rows - 1)):
+            i = U(k)
+            s[out + i] = np.int32(near * s[source + i] + far * s[source + step + i] + half) >> 4
+
+
+@compiled
+def search_cost(f: Frame, dx: int, dy: int, width: int, height: int) -> int:
+    """Return the sum of absolute differences of every second row of both predictions, moved apart by (dx, dy)."""
+    s = f.s
+    stride = width + 2 * REACH + 1
+    first = fr.PREDICTED + (REACH + dy) * stride + REACH + dx
+    second = fr.PREDICTED + fr.INTER_BLOCK + (REACH - dy) * stride + REACH - dx
+    total = np.int32(0)
+    for row in range(0, height, 2):
+        i, j = U(first + row * stride), U(second + row * stride)
+        for k in range(width):
+            total = np.int32(total + abs(np.int32(s[i + U(k)] - s[j + U(k)])))
+    return int(total)
+
+
+@compiled
+def refine_vectors(
+    f: Frame, entry_0: int, entry_1: int, x: int, y: int, width: int, height: int, vectors: int
+) -> tuple[int, int, int]:
+    """Search the difference of the vectors of a subblock with which both predictions fit best (DMVR, 8.5.3).
+
+    Args:
+        f: State of the picture.
+        entry_0: Position of the reference picture list entry of L0 in `Frame.p`.
+        entry_1: Position of the reference picture list entry of L1.
+        x: Column of the subblock.
+        y: Row of the subblock.
+        width: Width of the subblock, at most 16.
+        height: Height of the subblock, at most 16.
+        vectors: Position of mvL0 and mvL1 in `Frame.p`.
+
+    Returns:
+        Horizontal and vertical difference in 1/16 sample to add to mvL0 and to subtract from mvL1, and the lowest cost.
+    """
+    p = f.p
+    second = fr.PREDICTED + fr.INTER_BLOCK
+    predict_bilinear(f, entry_0, x, y, width, height, p[vectors], p[vectors + 1], fr.PREDICTED)
+    predict_bilinear(f, entry_1, x, y, width, height, p[vectors + 2], p[vectors + 3], second)
+    lowest = search_cost(f, 0, 0, width, height)
+    lowest -= lowest >> 2
+    if lowest < width * height:
+        return 0, 0, lowest
+    centre = lowest
+    best_x = best_y = 0
+    for dy in range(-REACH, REACH + 1):
+        for dx in range(-REACH, REACH + 1):
+            if dx or dy:
+                cost = search_cost(f, dx, dy, width, height)
+                if cost < lowest:
+                    lowest, best_x, best_y = cost, dx, dy
+    moved_x, moved_y = best_x << 4, best_y << 4
+    if abs(best_x) < REACH and abs(best_y) < REACH:
+        moved_x += fractional_step(
+            cost_beside(f, best_x - 1, best_y, width, height, centre),
+            lowest,
+            cost_beside(f, best_x + 1, best_y, width, height, centre),
+        )
+        moved_y += fractional_step(
+            cost_beside(f, best_x, best_y - 1, width, height, centre),
+            lowest,
+            cost_beside(f, best_x, best_y + 1, width, height, centre),
+        )
+    return moved_x, moved_y, lowest
+
+
+@compiled
+def cost_beside(f: Frame, dx: int, dy: int, width: int, height: int, centre: int) -> int:
+    """Return the cost of a difference; that of no difference is `centre`, which is lower than its sum."""
+    return centre if dx == 0 and dy == 0 else search_cost(f, dx, dy, width, height)
+
+
+@compiled
+def fractional_step(before: int, lowest: int, after: int) -> int:
+    """Estimate the position of the minimum of a parabola through three costs, in 1/16 sample (8.5.3.5)."""
+    denominator = (before + after - 2 * lowest) << 3
+    if denominator == 0:
+        return 0
+    if before == lowest:
+        return -8
+    if after == lowest:
+        return 8
+    rest = abs(before - after) << 4
+    quotient = 0
+    for _ in range(3):
+        quotient <<= 1
+        if rest >= denominator:
+            rest -= denominator
+            quotient += 1
+        denominator >>= 1
+    return quotient if before > after else -quotient

@@ -1,0 +1,156 @@
+"""Prediction from reference pictures of another size (reference picture resampling, H.266 clause 8.5.6.3)."""
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.frame import Frame, clip
+from codecnn.vvc.decoder.interpolation import (
+    AFFINE,
+    AFFINE_DOWN_1,
+    AFFINE_DOWN_2,
+    CHROMA_FILTERS,
+    DOWN_1,
+    DOWN_2,
+    HALF_SAMPLE,
+    LUMA_FILTERS,
+    REGULAR,
+    interpolate,
+    sample_bounds,
+)
+
+
+@compiled
+def predict_from(
+    f: Frame,
+    reference: int,
+    component: int,
+    x: int,
+    y: int,
+    width: int,
+    height: int,
+    block_x: int,
+    block_y: int,
+    mv_x: int,
+    mv_y: int,
+    kind: int,
+    to: int,
+) -> int:
+    """Predict a block from a reference of any size, with 14 bits of precision.
+
+    Args:
+        f: State of the picture.
+        reference: Position of the entry of the reference picture list in `Frame.p`.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x: Column of the block in its component.
+        y: Row of the block in its component.
+        width: Width of the block, at most 64.
+        height: Height of the block, at most 64.
+        block_x: Column of the whole block with this vector, from which positions in a scaled reference are counted.
+        block_y: Row of the whole block with this vector.
+        mv_x: Horizontal vector in 1/16 luma sample.
+        mv_y: Vertical vector.
+        kind: Filter set: REGULAR, HALF_SAMPLE or AFFINE.
+        to: Position of the result in `Frame.s`.
+
+    Returns:
+        Number of columns of a row of the result.
+    """
+    if f.p[reference + fr.REF_SCALED]:
+        resample(f, reference, component, x, y, width, height, block_x, block_y, mv_x, mv_y, kind, to)
+        return width
+    return interpolate(f, reference, component, x, y, width, height, mv_x, mv_y, mv_x, mv_y, kind, False, to)
+
+
+@compiled
+def filter_of(kind: int, scale: int, component: int) -> int:
+    """Return the filter set for a scale: those for larger references also reduce aliasing."""
+    affine = kind == AFFINE and component == 0
+    if scale > 28672:
+        return AFFINE_DOWN_2 if affine else DOWN_2
+    if scale > 20480:
+        return AFFINE_DOWN_1 if affine else DOWN_1
+    return REGULAR if kind == HALF_SAMPLE and scale != 1 << 14 else kind
+
+
+@compiled
+def scaled_position(
+    place: int, window: int, vector: int, scale: int, addend: int, sub: int, reference_window: int
+) -> int:
+    """Return the position of the first sample of a block in a scaled reference, with 10 fractional bits.
+
+    Args:
+        place: Column or row of the block in its component.
+        window: Offset of the scaling window of the picture in luma samples.
+        vector: Component of the vector in 1/16 luma sample.
+        scale: RefPicScale.
+        addend: Correction for the position of chroma samples.
+        sub: log2 of the subsampling of the component.
+        reference_window: Offset of the scaling window of the reference in luma samples.
+    """
+    inside = ((place << sub) - window) >> sub
+    moved = ((inside << (4 + sub)) + vector) * scale + addend
+    rounded = (abs(moved) + (1 << (7 + sub))) >> (8 + sub)
+    return (rounded if moved >= 0 else -rounded) + (reference_window << (10 - sub))
+
+
+@compiled
+def resample(
+    f: Frame,
+    reference: int,
+    component: int,
+    x: int,
+    y: int,
+    width: int,
+    height: int,
+    block_x: int,
+    block_y: int,
+    mv_x: int,
+    mv_y: int,
+    kind: int,
+    to: int,
+) -> None:
+    """Predict a block from a scaled reference; arguments as those of `predict_from`, rows of the result are `width`."""
+    p, s, samples = f.p, f.s, f.references
+    if p[reference + fr.REF_WIDTH] <= 0:
+        p[fr.FAULT] = fr.FAULT_REFERENCE
+        s[to : to + width * height] = 1 << 13
+        return
+    sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    scale_x, scale_y = p[reference + fr.REF_SCALE_X], p[reference + fr.REF_SCALE_Y]
+    add_x = 8 * (scale_x - (1 << 14)) if component and not p[fr.COLLOCATED_X] else 0
+    add_y = 8 * (scale_y - (1 << 14)) if component and not p[fr.COLLOCATED] else 0
+    first_x = scaled_position(block_x, p[fr.WINDOW_LEFT], mv_x, scale_x, add_x, sub_x, p[reference + fr.REF_LEFT])
+    first_y = scaled_position(block_y, p[fr.WINDOW_TOP], mv_y, scale_y, add_y, sub_y, p[reference + fr.REF_TOP])
+    step_x, step_y = (scale_x + 8) >> 4, (scale_y + 8) >> 4
+    bits, taps = (5, 4) if component else (4, 8)
+    half = 1 << (9 - bits)
+    first_x += half + (x - block_x) * step_x
+    first_y += half + (y - block_y) * step_y
+    kind_x, kind_y = filter_of(kind, scale_x, component), filter_of(kind, scale_y, component)
+    left, right, top, bottom = sample_bounds(f, reference, component)
+    stride, start = p[reference + fr.REF_STRIDE + component], p[reference + fr.REF_AT + component]
+    # Filter the rows along which the second filter runs. A scale that the standard forbids may need too many rows.
+    top_row = (first_y >> 10) - taps // 2 + 1
+    rows = min((first_y + (height - 1) * step_y >> 10) - (first_y >> 10) + taps, 2 * fr.INTER_BLOCK // width)
+    shift = min(4, p[fr.BIT_DEPTH] - 8)
+    for row in range(rows):
+        line = start + clip(top_row + row, top, bottom) * stride
+        for column in range(width):
+            position = first_x + column * step_x
+            fraction = (position >> (10 - bits)) & ((1 << bits) - 1)
+            leftmost = (position >> 10) - taps // 2 + 1
+            total = 0
+            for tap in range(taps):
+                weight = CHROMA_FILTERS[kind_x, fraction, tap] if component else LUMA_FILTERS[kind_x, fraction, tap]
+                total += weight * samples[line + clip(leftmost + tap, left, right)]
+            s[fr.FETCHED + row * width + column] = total >> shift
+    for row in range(height):
+        position = first_y + row * step_y
+        fraction = (position >> (10 - bits)) & ((1 << bits) - 1)
+        first_row = min((position >> 10) - (first_y >> 10), rows - taps)
+        for column in range(width):
+            at = fr.FETCHED + first_row * width + column
+            total = 0
+            for tap in range(taps):
+                weight = CHROMA_FILTERS[kind_y, fraction, tap] if component else LUMA_FILTERS[kind_y, fraction, tap]
+                total += weight * s[at + tap * width]
+            s[to + row * width + column] = total >> 6

@@ -1,0 +1,149 @@
+"""Sample adaptive offset (H.266 clause 8.8.4).
+
+`offset_samples` is the compiled entry point for one component.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_digest
+from codecnn.vvc.decoder.borrowed import borrowed_samples
+from codecnn.vvc.decoder.frame import clip
+from codecnn.vvc.syntax import state as st
+
+Samples = npt.NDArray[np.int32]
+Ints = npt.NDArray[np.int64]
+
+BAND, EDGE = 1, 2
+"""Values of SaoTypeIdx."""
+
+SHIFT_X, SHIFT_Y, BIT_DEPTH, COLUMNS, ROWS, PLACE_NUMBERS = 0, 1, 2, 3, 6, 9
+"""Numbers of the place of a component in the picture.
+
+log2 of the width and the height of a CTU in samples of the component, bit depth, three columns and three rows of
+virtual boundaries in samples of the component (0 if there are fewer).
+"""
+
+
+@compiled
+def usable(near: int, x: int, y: int, width: int, height: int) -> bool:
+    """Return True if a filter of a CTU may use the sample at (x, y) from its corner.
+
+    Args:
+        near: Bit 3 * row + column is set if the CTU at that place of the 3x3 CTUs around it may be used.
+        x: Column of the sample from the left edge of the CTU, -1 to `width`.
+        y: Row of the sample from the upper edge of the CTU, -1 to `height`.
+        width: Width of the CTU in samples.
+        height: Height of the CTU in samples.
+    """
+    column = 0 if x < 0 else 2 if x >= width else 1
+    row = 0 if y < 0 else 2 if y >= height else 1
+    return bool(near >> (3 * row + column) & 1)
+
+
+@compiled
+def edge_sample(source: Samples, x: int, y: int, dx: int, dy: int, offsets: Samples, peak: int) -> int:
+    """Return the sample at (x, y) with the offset of its edge category; its neighbours are at (dx, dy) and opposite."""
+    value: int = source[y, x]
+    first, second = source[y - dy, x - dx], source[y + dy, x + dx]
+    category = int(value > first) - int(value < first) + int(value > second) - int(value < second)
+    if category == 0:
+        return value
+    # Valleys have the categories -2 and -1 and the first two offsets, peaks 2 and 1 and the last two.
+    offset = offsets[category + 2] if category < 0 else offsets[category + 1]
+    return clip(value + offset, 0, peak)
+
+
+@compiled
+def edge_ctu(
+    source: Samples, target: Samples, x0: int, y0: int, width: int, height: int, near: int, sao: Samples, peak: int
+) -> None:
+    """Add edge offsets to a CTU.
+
+    Args:
+        source: Samples before SAO, shape (rows, columns).
+        target: Samples after SAO, same shape.
+        x0: First column of the CTU.
+        y0: First row of the CTU.
+        width: Width of the CTU.
+        height: Height of the CTU.
+        near: CTUs that may be used, see `usable`.
+        sao: SAO of the component, SAO_NUMBERS numbers.
+        peak: Largest sample value.
+    """
+    kind = sao[st.SAO_CLASS]
+    offsets = sao[st.SAO_OFFSETS :]
+    # Classes: horizontal, vertical, diagonals from the upper left and from the upper right.
+    dx = 0 if kind == 1 else -1 if kind == 3 else 1
+    dy = 0 if kind == 0 else 1
+    for j in range(height):
+        whole = (dy == 0 or j > 0 or near >> 1 & 1) and (dy == 0 or j < height - 1 or near >> 7 & 1)
+        if whole:
+            margin = 0 if dx == 0 else 1
+            for i in range(margin, width - margin):
+                target[y0 + j, x0 + i] = edge_sample(source, x0 + i, y0 + j, dx, dy, offsets, peak)
+        if dx == 0:
+            continue
+        for side in range(2):
+            i = side * (width - 1)
+            if usable(near, i - dx, j - dy, width, height) and usable(near, i + dx, j + dy, width, height):
+                target[y0 + j, x0 + i] = edge_sample(source, x0 + i, y0 + j, dx, dy, offsets, peak)
+
+
+def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Ints], str]:
+    """Compile `offset_samples`; numba distinguishes cached code by closure variables, here the digest `sources`."""
+
+    @compiled_entry
+    def offset_samples(source: Samples, target: Samples, sao: Samples, near: Ints, place: Ints) -> str:
+        """Apply SAO to one component.
+
+        Args:
+            source: Deblocked samples, shape (rows, columns).
+            target: Result, a copy of `source`.
+            sao: SAO of each CTU, shape (CTU rows, CTU columns, SAO_NUMBERS).
+            near: CTUs that each CTU may use, see `usable`, shape (CTU rows, CTU columns).
+            place: Numbers of the component, see `SHIFT_X`.
+
+        Returns:
+            Digest of the sources.
+        """
+        if COMPILED:
+            source, target, sao = borrowed_samples(source), borrowed_samples(target), borrowed_samples(sao)
+        rows, columns = source.shape
+        depth = place[BIT_DEPTH]
+        peak = (1 << depth) - 1
+        for row in range(sao.shape[0]):
+            for column in range(sao.shape[1]):
+                numbers = sao[row, column]
+                kind = numbers[st.SAO_TYPE]
+                if kind == 0:
+                    continue
+                x0, y0 = column << place[SHIFT_X], row << place[SHIFT_Y]
+                x1, y1 = min(columns, (column + 1) << place[SHIFT_X]), min(rows, (row + 1) << place[SHIFT_Y])
+                if kind == BAND:
+                    for y in range(y0, y1):
+                        for x in range(x0, x1):
+                            band = ((source[y, x] >> (depth - 5)) - numbers[st.SAO_CLASS]) & 31
+                            if band < 4:
+                                target[y, x] = clip(source[y, x] + numbers[st.SAO_OFFSETS + band], 0, peak)
+                    continue
+                edge_ctu(source, target, x0, y0, x1 - x0, y1 - y0, near[row, column], numbers, peak)
+                # Samples next to a virtual boundary that an edge class crosses keep their values.
+                for i in range(3):
+                    boundary = place[COLUMNS + i]
+                    if boundary and numbers[st.SAO_CLASS] != 1:
+                        for x in range(max(x0, boundary - 1), min(x1, boundary + 1)):
+                            target[y0:y1, x] = source[y0:y1, x]
+                    boundary = place[ROWS + i]
+                    if boundary and numbers[st.SAO_CLASS] != 0:
+                        for y in range(max(y0, boundary - 1), min(y1, boundary + 1)):
+                            target[y, x0:x1] = source[y, x0:x1]
+        return sources
+
+    return offset_samples
+
+
+offset_samples = _entry(source_digest(Path(__file__).parents[1]))

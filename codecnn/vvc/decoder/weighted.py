@@ -1,0 +1,116 @@
+"""Weighted sample prediction: default, explicit and bi-prediction with CU-level weights (H.266 clause 8.5.6.6)."""
+
+import numpy as np
+
+from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.frame import Frame
+from codecnn.vvc.decoder.interpolation import U
+
+BCW_WEIGHTS = np.array([4, 5, 3, 10, -2], np.int64)
+"""Weight of L1 by bcw_idx, in units of 1/8."""
+
+
+@compiled
+def write_weighted(
+    f: Frame,
+    component: int,
+    x: int,
+    y: int,
+    width: int,
+    height: int,
+    stride_0: int,
+    stride_1: int,
+    weight_0: int,
+    weight_1: int,
+    addend: int,
+    shift: int,
+    offset: int,
+) -> None:
+    """Write clip(((first * weight_0 + second * weight_1 + addend) >> shift) + offset) to the prediction plane.
+
+    Args:
+        f: State of the picture.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x: Column of the block in its component.
+        y: Row of the block in its component.
+        width: Width of the block.
+        height: Height of the block.
+        stride_0: Numbers of a row of the first prediction, which is at PREDICTED of `Frame.s`.
+        stride_1: Numbers of a row of the second prediction, INTER_BLOCK later; 0 if there is none.
+        weight_0: Weight of the first prediction.
+        weight_1: Weight of the second prediction.
+        addend: Number added before the shift.
+        shift: Right shift.
+        offset: Number added after the shift.
+    """
+    p, s, planes = f.p, f.s, f.planes
+    peak = np.int32((1 << p[fr.BIT_DEPTH]) - 1)
+    stride = p[fr.STRIDE + component]
+    target = p[fr.PRED + component] + y * stride + x
+    w0, w1, a, o = np.int32(weight_0), np.int32(weight_1), np.int32(addend), np.int32(offset)
+    for row in range(height):
+        out = U(target + row * stride)
+        first, second = U(fr.PREDICTED + row * stride_0), U(fr.PREDICTED + fr.INTER_BLOCK + row * stride_1)
+        for k in range(width):
+            i = U(k)
+            value = np.int32((np.int32(s[first + i] * w0 + s[second + i] * w1 + a) >> shift) + o)
+            planes[out + i] = min(max(value, np.int32(0)), peak)
+
+
+@compiled
+def combine(
+    f: Frame,
+    component: int,
+    x: int,
+    y: int,
+    width: int,
+    height: int,
+    reference_0: int,
+    reference_1: int,
+    bcw: int,
+    stride_0: int,
+    stride_1: int,
+) -> None:
+    """Combine the predictions of a block at PREDICTED and write them to the prediction plane.
+
+    Args:
+        f: State of the picture.
+        component: 0 Y, 1 Cb, 2 Cr.
+        x: Column of the block in its component.
+        y: Row of the block in its component.
+        width: Width of the block.
+        height: Height of the block.
+        reference_0: Position of the entry of L0 in `Frame.p`, -1 if it is unused.
+        reference_1: Position of the entry of L1, -1 if it is unused.
+        bcw: bcw_idx; 0 with CIIP.
+        stride_0: Numbers of a row of the prediction from L0.
+        stride_1: Numbers of a row of the prediction from L1, which is the first one if L0 is unused.
+    """
+    p = f.p
+    shift = max(2, 14 - p[fr.BIT_DEPTH])
+    explicit = p[fr.WEIGHTED] and bcw == 0
+    log2 = p[fr.LOG2_DENOMINATOR_C] if component else p[fr.LOG2_DENOMINATOR]
+    at = fr.REF_WEIGHT + 2 * component
+    if reference_0 < 0 or reference_1 < 0:
+        reference = max(reference_0, reference_1)
+        only = stride_1 if reference_0 < 0 else stride_0
+        weight, offset = 1, 0
+        if explicit:
+            weight, offset = p[reference + at], p[reference + at + 1]
+            shift += log2
+        write_weighted(f, component, x, y, width, height, only, 0, weight, 0, 1 << (shift - 1), shift, offset)
+        return
+    weight_0 = weight_1 = 1
+    addend = 1 << shift
+    shift += 1
+    if bcw > 0:
+        weight_1 = BCW_WEIGHTS[min(bcw, 4)]
+        weight_0 = 8 - weight_1
+        shift += 2
+        addend = 1 << (shift - 1)
+    elif explicit:
+        weight_0, weight_1 = p[reference_0 + at], p[reference_1 + at]
+        shift += log2
+        addend = (p[reference_0 + at + 1] + p[reference_1 + at + 1] + 1) << (shift - 1)
+    write_weighted(f, component, x, y, width, height, stride_0, stride_1, weight_0, weight_1, addend, shift, 0)

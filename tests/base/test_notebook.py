@@ -1,0 +1,102 @@
+"""Displays of pictures, results, cards, stores and CU tables in notebooks, and their conversion to data frames."""
+
+import html
+import io
+import runpy
+import sys
+
+import numpy as np
+import pytest
+from skimage.io import imread
+
+import codecnn
+from codecnn.base.errors import ToolMissingError
+from codecnn.base.notebook import SHOWN_ROWS, html_table
+from codecnn.evaluation import Results, ResultsList
+from codecnn.models import as_card
+from codecnn.pictures.files import Picture, ycbcr_to_rgb
+from tests.evaluation.test_report import BASKETBALL, HOSTILE_NAME, make_results
+from tests.helpers.block_tables import make_table
+from tests.helpers.documentation import ROOT
+
+FACTS = {"settings": {"preset": "fast", "configuration": "ai"}}
+
+
+def test_a_picture_is_a_png_of_its_colours():
+    rng = np.random.default_rng(1)
+    luma, *chroma = (rng.integers(256, 700, shape).astype(np.uint16) for shape in ((6, 8), (3, 4), (3, 4)))
+    for planes in ((luma, *chroma), (luma,)):
+        picture = Picture(planes, 10)
+        shown = imread(io.BytesIO(picture._repr_png_()))
+        np.testing.assert_array_equal(shown, ycbcr_to_rgb(picture))
+
+
+def test_results_are_tables():
+    both = ResultsList([make_results(**FACTS), make_results(name="other", **FACTS)])
+    shown = both._repr_html_()
+    assert shown.count("<table>") == 2
+    assert html.escape(HOSTILE_NAME) in shown
+    assert HOSTILE_NAME not in shown
+    assert "run/best, 17.7 kMAC/pixel, vvc fast, all intra, measured" in shown
+    assert "-1.23" in shown
+    rows = both.to_arrow()
+    assert rows["model"].to_pylist() == ["run/best"] * 8 + ["other"] * 8
+    assert "psnr_v" not in rows.column_names  # no row has it
+    assert both[0].to_arrow().to_pylist() == [row for row in rows.to_pylist() if row["model"] == "run/best"]
+    assert {row["name"] for row in rows.to_pylist()} == {BASKETBALL, HOSTILE_NAME}
+    assert rows.to_pylist()[0]["psnr_y_filtered"] == both[0].sequences[0].psnr_y_filtered
+    assert isinstance(both, tuple)
+    assert ResultsList().to_arrow().num_rows == 0
+    assert ResultsList()._repr_html_() == ""
+
+
+def test_data_frames(monkeypatch):
+    pytest.importorskip("pandas")
+    results: Results = make_results(**FACTS)
+    frame = results.to_pandas()
+    assert frame.qp.tolist() == [row.qp for row in results.sequences]
+    assert ResultsList([results]).to_pandas().equals(frame)
+    table = make_table(poc=[0, 0], qp=[30, 31])
+    assert table.to_pandas().qp.tolist() == [30, 31]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for value in (results, table):
+        with pytest.raises(
+            ToolMissingError, match=r"to_pandas needs pandas: install it with `pip install codecnn\[notebook\]`"
+        ):
+            value.to_pandas()
+
+
+def test_a_long_cu_table_is_cut():
+    table = make_table(poc=[0] * 15 + [1] * 15, x=list(range(30)))
+    shown = table._repr_html_()
+    assert shown.count("<tr>") == SHOWN_ROWS + 1
+    assert "30 CUs of 2 pictures, the first 20" in shown
+    assert "mip" not in shown
+    assert "<th>mip</th>" in make_table(poc=[0], mip=[1])._repr_html_()
+
+
+def test_cards_and_stores(tiny_store):
+    _, card = codecnn.load_model("low_cost_5")
+    shown = card._repr_html_()
+    assert "low_cost_5" in shown
+    assert f"{card.test.luma[1]:+.2f} %" in shown
+    assert "None" not in as_card({"network": "x", "options": {}})._repr_html_()
+    shown = tiny_store._repr_html_()
+    assert shown.count("<tr>") == 1 + 6  # three splits at two QPs
+    assert "tiny, vvc ai" in shown
+
+
+def test_cells_are_escaped():
+    shown = html_table(["<a>"], [["<b>"], [None]], "<c>")
+    assert all(f"&lt;{letter}&gt;" in shown for letter in "abc")
+    assert "–" in shown
+
+
+@pytest.mark.slow
+def test_the_example_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = runpy.run_path(str(ROOT / "docs/examples/explore.py"))
+    assert "mean gain +0." in capsys.readouterr().out
+    for name in ("store", "card", "results", "cus"):
+        assert "<table>" in names[name]._repr_html_()
+    assert (names["cus"].mip == 1).any()

@@ -1,0 +1,206 @@
+"""Decoded pictures of whole streams: MD5 of the output, hashes, output order, planes, missing references, damage."""
+
+import hashlib
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from codecnn.base.errors import CodecnnError, ConfigError, FormatError, UnsupportedError
+from codecnn.codec import read_output_pictures, stream_info
+from codecnn.vvc.decoder import NO_REFERENCE, DecodedPicture, decode_stream, read_pictures, reconstruct
+from codecnn.vvc.syntax import read_pictures as parsed_pictures
+from codecnn.vvc.syntax.bitstream import nal_units
+from tests.helpers.cut_streams import units_of, vvc_type
+from tests.helpers.damage import mutated
+from tests.helpers.golden import SHARED
+
+STREAMS = sorted(path.relative_to(SHARED / "golden").as_posix() for path in SHARED.glob("golden/vvc*/*.266"))
+QUICK = [
+    "vvc/tiny64x64_ai_qp32.266",
+    "vvc/tinyclip128x64_ld_qp37.266",
+    "vvc/tinyclip128x64_ra_qp37.266",
+    "vvc_vtm/ldb_422_allinter.266",
+    "vvc_vtm/ldp_400_ibd8.266",
+    "vvc_vtm/ldp_rpr.266",
+    "vvc_vtm/ldb_weighted_fade.266",
+    "vvc_vtm/ldp_444_natural_act.266",
+]
+RANDOM_ACCESS, LOW_DELAY = "vvc/tinyclip128x64_ra_qp37.266", "vvc/tinyclip128x64_ld_qp37.266"
+
+
+def test_all_golden_streams_are_tested():
+    assert len(STREAMS) == (76 if SHARED.is_dir() else 0)
+
+
+def components(picture: DecodedPicture) -> Iterable[np.ndarray]:
+    """Y, Cb and Cr as a decoder writes them: bytes of 8 bit, else 16 bit little-endian."""
+    return (plane.astype(np.uint8 if picture.bit_depth == 8 else "<u2") for plane in picture.planes.values())
+
+
+def rec_planes(stream: Path) -> list[str]:
+    chroma = next(parsed_pictures(stream.read_bytes())).sps.sps_chroma_format_idc
+    return [f"rec_{letter}" for letter in ("yuv" if chroma else "y")]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else (pytest.mark.slow,)) for name in STREAMS]
+)
+def test_decoded_pictures_have_the_md5_of_the_reference_decoder(golden_file, name):
+    stream = golden_file(name)
+    digest, states = hashlib.md5(), []
+    for picture in decode_stream(stream, rec_planes(stream)):
+        states.append(picture.hash)
+        for plane in components(picture):
+            digest.update(plane.tobytes())
+    assert set(states) == {"ok"}
+    assert digest.hexdigest() == stream.with_suffix(".md5").read_text().split()[0]
+
+
+def test_pictures_come_in_output_order_with_type_and_qp(golden_file):
+    stream = golden_file(RANDOM_ACCESS)
+    decoded = list(decode_stream(stream))
+    assert [picture.poc for picture in decoded] == list(range(17))
+    coded = {picture.poc: picture for picture in stream_info(stream).pictures}
+    for picture in decoded:
+        expected = coded[picture.poc]
+        assert (picture.slice_type, picture.slice_qps) == (expected.slice_type, expected.slice_qps)
+        assert (picture.hash, picture.missing, picture.bit_depth, picture.chroma) == ("ok", (), 10, "420")
+
+
+def test_sequences_follow_each_other_in_output_order(golden_file, tmp_path):
+    stream = golden_file(RANDOM_ACCESS).read_bytes()
+    twice = tmp_path / "twice.266"
+    twice.write_bytes(stream + stream)
+    pictures = list(decode_stream(twice))
+    assert [picture.poc for picture in pictures] == [*range(17), *range(17)]
+    # The picture of POC 16 is an IDR picture with leading pictures: it begins a sequence, too.
+    assert [picture.cvs for picture in pictures] == [0] + [1] * 16 + [2] + [3] * 16
+    assert {picture.hash for picture in pictures} == {"ok"}
+
+
+def test_planes_of_inter_pictures_fit_together(golden_file):
+    kinds = ("pred", "resid", "unf")
+    names = [f"{kind}_{letter}" for kind in kinds for letter in "yuv"]
+    moved = 0
+    for poc, planes in read_pictures(golden_file(LOW_DELAY), [*names, "bs_v", "mv_l0", "mv_l1", "ref_idx_l0"]):
+        for letter in "uv":
+            total = planes[f"pred_{letter}"].astype(np.int32) + planes[f"resid_{letter}"]
+            np.testing.assert_array_equal(planes[f"unf_{letter}"], total.clip(0, 1023))
+        assert planes["mv_l0"].shape == planes["mv_l1"].shape == (16, 32, 2)
+        used = planes["ref_idx_l0"] != NO_REFERENCE
+        assert (planes["ref_idx_l0"][used] < poc).all()
+        assert (planes["mv_l0"][~used] == 0).all()
+        moved += int(np.count_nonzero(planes["mv_l0"]))
+        assert used.any() == (poc > 0)
+    assert moved > 100
+
+
+def test_intra_pictures_are_the_same_in_both_ways_of_reading(golden_file):
+    stream = golden_file(RANDOM_ACCESS)
+    names = ("pred_y", "unf_y", "unf_v", "bs_h", "rec_y")
+    decoded = dict(read_pictures(stream, names))
+    intra = dict(read_pictures(stream, names, pictures="intra"))
+    assert list(decoded) == list(range(17))
+    assert list(intra) == [0, 16]
+    for poc, planes in intra.items():
+        for name in names:
+            np.testing.assert_array_equal(planes[name], decoded[poc][name])
+
+
+def test_pictures_that_differ_from_their_hash_are_told(golden_file, tmp_path):
+    """The hash of POC 3 is changed; the others stay equal to theirs."""
+    units = units_of(golden_file(LOW_DELAY).read_bytes())
+    suffixes = [i for i, unit in enumerate(units) if vvc_type(unit) == 24]
+    assert len(suffixes) == 9
+    broken = bytearray(units[suffixes[3]])
+    broken[-3] ^= 1
+    units[suffixes[3]] = bytes(broken)
+    path = tmp_path / "hash.266"
+    path.write_bytes(b"".join(units))
+    states = {picture.poc: picture.hash for picture in decode_stream(path)}
+    assert states == {poc: "differs" if poc == 3 else "ok" for poc in range(9)}
+    with pytest.raises(FormatError, match=r"hash\.266, POC 3: the decoded picture differs from its hash"):
+        list(read_pictures(path, ("rec_y",)))
+    without = tmp_path / "without.266"
+    without.write_bytes(b"".join(unit for unit in units if vvc_type(unit) != 24))
+    assert {picture.hash for picture in decode_stream(without)} == {"none"}
+
+
+def test_missing_reference_pictures_are_generated_and_named(golden_file, tmp_path):
+    """A low delay stream without its second picture refers to a picture that does not exist."""
+    units = units_of(golden_file(LOW_DELAY).read_bytes())
+    pictures = [i for i, unit in enumerate(units) if vvc_type(unit) <= 3]
+    assert vvc_type(units[pictures[0] + 1]) == 24
+    path = tmp_path / "lost.266"
+    path.write_bytes(b"".join(unit for i, unit in enumerate(units) if i not in (pictures[0], pictures[0] + 1)))
+    decoded = list(decode_stream(path))
+    assert len(decoded) == 8
+    affected = [picture for picture in decoded if picture.missing]
+    assert affected
+    assert all(picture.missing == (1,) for picture in affected)
+    assert {picture.hash for picture in affected} == {"differs"}
+    assert decoded[0].hash == "ok"
+
+
+def test_memory_of_reference_pictures_is_bounded(golden_file):
+    from codecnn.vvc.decoder import Decoder
+
+    stream = golden_file(RANDOM_ACCESS)
+    decoder = Decoder(("rec_y",))
+    waiting = 0
+    for picture in parsed_pictures(stream.read_bytes()):
+        decoder.decode(picture)
+        waiting = max(waiting, decoder.waiting)
+        assert decoder.slots <= picture.sps.dpb.size
+    assert 0 < waiting <= picture.sps.dpb.reorder
+
+
+def test_wrong_arguments_are_refused(golden_file):
+    stream = golden_file(RANDOM_ACCESS)
+    with pytest.raises(ConfigError, match="there is no plane 'mv'"):
+        list(read_pictures(stream, ("mv",)))
+    with pytest.raises(ConfigError, match="there is no plane 'mv_l0'"):
+        list(read_pictures(stream, ("mv_l0",), pictures="intra"))
+    with pytest.raises(ConfigError, match="pictures is 'inter': one of all, intra"):
+        list(read_pictures(stream, ("rec_y",), pictures="inter"))
+    inter = next(picture for picture in read_output_pictures(stream) if not picture.is_intra)
+    with pytest.raises(UnsupportedError, match="P or B slices"):
+        reconstruct(inter, ("rec_y",))
+
+
+@pytest.mark.parametrize(("seed", "count"), [(5, 40), pytest.param(6, 2000, marks=pytest.mark.slow)])
+def test_damaged_inter_streams_give_an_error_or_pictures_that_are_not_proven(golden_file, tmp_path, seed, count):
+    rng = np.random.default_rng(seed)
+    names = ("vvc/tinyclip128x64_ld_qp37", RANDOM_ACCESS[:-4], "vvc_vtm/ldp_rpr", "vvc_vtm/ldb_422_allinter")
+    streams = [golden_file(f"{name}.266").read_bytes() for name in names]
+    luma = [planes["rec_y"] for name in names for _, planes in read_pictures(golden_file(f"{name}.266"), ("rec_y",))]
+    whole, shapes = {plane.tobytes() for plane in luma}, {plane.shape for plane in luma}
+    path = tmp_path / "damaged.266"
+    messages: list[str] = []
+    differing = 0
+    for number in range(count):
+        path.write_bytes(mutated(streams, rng))
+        start = time.process_time()
+        try:
+            for picture in decode_stream(path, ("rec_y",)):
+                differing += picture.hash == "differs"
+                plane = picture.planes["rec_y"]
+                # A damaged conformance window crops a picture that is right.
+                if picture.hash == "ok" and plane.shape in shapes:
+                    assert plane.tobytes() in whole, (seed, number)
+        except CodecnnError as error:
+            messages.append(str(error))
+        assert time.process_time() - start < 20, (seed, number)
+    assert len(messages) > count // 4
+    assert all(message.startswith(str(path)) and "\n" not in message for message in messages)
+    assert differing > 0
+
+
+def test_hashes_are_read_from_every_golden_stream(golden_file):
+    for name in (RANDOM_ACCESS, LOW_DELAY):
+        data = golden_file(name).read_bytes()
+        assert all(len(picture.hashes) == 1 for picture in parsed_pictures(data))
+        assert any(unit.type == 24 for unit in nal_units(data))
