@@ -112,3 +112,5 @@ from .streams import StreamsCodec as StreamsCodec
 from .streams import SuppliedStream as SuppliedStream
 from .streams import coded_configuration as coded_configuration
 from .streams import streams_identity as streams_identity
+from .vvc_pictures import decode_pictures as decode_pictures
+from .vvc_pictures import read_pictures as read_pictures

@@ -74,7 +74,7 @@ def decode_file(
         frames: Number of pictures to decode from the start; all by default.
         check: Called with each picture. Without it the first picture that differs from its hash is an error.
         progress: Called with the number of finished pictures and the number of all pictures.
-        hook: Filter in the coding loop; see `codecnn.vvc.decoder.decode_stream`.
+        hook: Filter in the coding loop; see `codecnn.codec.decode_pictures`.
 
     Returns:
         Properties of the pictures.
@@ -86,7 +86,7 @@ def decode_file(
         UnsupportedError: The stream uses an unsupported tool, or was coded with a CNN filter in the loop and there is
             no hook.
     """
-    from codecnn.vvc.decoder import decode_stream
+    from codecnn.codec.vvc_pictures import decode_pictures
 
     target = None if output is None else Path(output)
     if target is not None and _is_video(target):
@@ -97,7 +97,7 @@ def decode_file(
     pictures: list[CheckedPicture] = []
     with contextlib.ExitStack() as stack:
         files = None if target is None else _Files(stack, target, names, str(stream))
-        for picture in itertools.islice(decode_stream(stream, names, hook), frames):
+        for picture in itertools.islice(decode_pictures(stream, names, hook), frames):
             facts = CheckedPicture(picture.poc, picture.slice_type, picture.slice_qps, picture.hash, picture.missing)
             if check is not None:
                 check(facts)

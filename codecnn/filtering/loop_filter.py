@@ -47,7 +47,7 @@ class LoopFilter:
     """The hook of `codecnn.vvc.decoder` for streams that were coded with a CNN filter in the loop.
 
         from codecnn.filtering import LoopFilter
-        from codecnn.vvc.decoder import read_pictures
+        from codecnn.codec import read_pictures
 
         for poc, planes in read_pictures("stream.266", ("rec_y", "rec_u", "rec_v"), hook=LoopFilter()):
             ...

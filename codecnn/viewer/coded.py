@@ -179,14 +179,15 @@ def _reconstructed(
     hook: "PictureHook | None",
 ) -> Iterator[_Decoded]:
     # Imported here because numba takes half a second to import.
-    from codecnn.vvc.decoder import MOTION_PLANES, decode_stream, reconstruct
+    from codecnn.codec import decode_pictures
+    from codecnn.vvc.decoder import MOTION_PLANES, reconstruct
 
     if hook is None and numbers[0] > 0 and all(picture.is_intra for picture in pictures):
         for number in numbers:
             yield reconstruct(pictures[number], names), "", ()
         return
     last, wanted = numbers[-1], set(numbers)
-    for number, picture in enumerate(decode_stream(path, (*names, *MOTION_PLANES), hook)):
+    for number, picture in enumerate(decode_pictures(path, (*names, *MOTION_PLANES), hook)):
         if number in wanted:
             missing = ", ".join(map(str, picture.missing))
             notes = [f"The reference pictures with POC {missing} are missing in the stream."] if missing else []

@@ -6,8 +6,9 @@ import json
 import numpy as np
 import pytest
 
+from codecnn.codec import read_pictures
 from codecnn.pictures.files import open_video
-from codecnn.vvc.decoder import NO_REFERENCE, read_pictures
+from codecnn.vvc.decoder import NO_REFERENCE
 from tests.helpers.commands import codecnn, result_of
 from tests.helpers.cut_streams import units_of, vvc_type
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from codecnn.codec import read_blocks, stream_table
+from codecnn.codec import read_blocks, read_pictures, stream_table
 from codecnn.pictures.files import files, open_video
-from codecnn.vvc.decoder import read_pictures
 from tests.helpers.commands import codecnn, result_of
 from tests.helpers.cut_streams import starting_with_gdr, units_of, vvc_type
 from tests.helpers.video_files import FFMPEG

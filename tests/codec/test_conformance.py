@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from codecnn.base.errors import UnsupportedError
-from codecnn.codec import read_output_pictures
+from codecnn.codec import decode_pictures, read_output_pictures
 from codecnn.pictures.files import VideoFormat, ffmpeg_path
-from codecnn.vvc.decoder import decode_stream
 from codecnn.vvc.syntax import CHROMA_FORMATS, Picture
 
 FOLDER = os.environ.get("CODECNN_CONFORMANCE")
@@ -99,13 +98,13 @@ def test_decoded_pictures_have_the_listed_md5(name: str) -> None:
     reason = next((reason for names, reason in REFUSED.items() if re.match(names, path.name)), None)
     if reason is not None:
         with pytest.raises(UnsupportedError, match=reason):
-            list(decode_stream(path))
+            list(decode_pictures(path))
         return
     first = read_output_pictures(path)[0].sps
     names = [f"rec_{letter}" for letter in ("yuv" if first.sps_chroma_format_idc else "y")]
     digest = hashlib.md5()
     states: dict[str, int] = {}
-    for picture in decode_stream(path, names):
+    for picture in decode_pictures(path, names):
         states[picture.hash] = states.get(picture.hash, 0) + 1
         for plane in picture.planes.values():
             digest.update(plane.astype(np.uint8 if picture.bit_depth == 8 else "<u2").tobytes())

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from codecnn.codec import RESIDUAL_ZERO
+from codecnn.codec import RESIDUAL_ZERO, read_pictures
 from codecnn.pictures.files import open_video
-from codecnn.vvc.decoder import PLANES, read_pictures
+from codecnn.vvc.decoder import PLANES
 from tests.helpers.commands import result_of
 
 

@@ -11,12 +11,11 @@ from codecnn.api.config import load_recipe
 from codecnn.base.errors import ConfigError, StoreError
 from codecnn.base.files import read_jsonl, write_json
 from codecnn.base.planes import REBUILT_PLANES
-from codecnn.codec import VvcCodec, residual_samples, stream_plane_reader
+from codecnn.codec import VvcCodec, read_pictures, residual_samples, stream_plane_reader
 from codecnn.dataset import CtuPatches, build_store
 from codecnn.filtering import FloatFilter, unit_planes
 from codecnn.models import create_model, save_weights
 from codecnn.pictures.files import VideoFormat, create_video, open_video
-from codecnn.vvc.decoder import read_pictures
 from tests.helpers.networks import SMALL, awaken
 
 PLANES = f"planes=[{','.join(REBUILT_PLANES)}]"

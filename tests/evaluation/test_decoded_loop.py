@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from codecnn.base.errors import FormatError, MissingFileError, ModelError, UnsupportedError
+from codecnn.codec import decode_pictures, read_pictures
 from codecnn.evaluation import Entry
 from codecnn.evaluation.in_loop import evaluate_in_loop
 from codecnn.filtering import LoopFilter, load_filter
 from codecnn.filtering.decisions import read_message, write_message
 from codecnn.pictures.files import VideoFormat, open_raw, open_video
-from codecnn.vvc.decoder import decode_stream, read_pictures
 from codecnn.vvc.syntax import LOOP_FILTER_UUID, SeiMessage, add_sei
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from tests.helpers.clips import write_clip
@@ -58,7 +58,7 @@ def with_messages(stream, path, change):
 
 def test_decoded_pictures_are_those_of_the_encoder(stream, weights):
     digest, states = hashlib.md5(), []
-    for picture in decode_stream(stream, PLANES, LoopFilter(weights)):
+    for picture in decode_pictures(stream, PLANES, LoopFilter(weights)):
         states.append((picture.hash, picture.slice_type))
         for plane in picture.planes.values():
             digest.update(plane.astype("<u2").tobytes())
@@ -104,15 +104,15 @@ def test_weights_for_an_ordinary_stream_are_refused(run, golden_file):
 
 def test_the_stream_never_decodes_without_the_filter(stream):
     with pytest.raises(UnsupportedError, match="coded with a CNN filter in the loop: decode it with `codecnn decode`"):
-        list(decode_stream(stream))
+        list(decode_pictures(stream))
     with pytest.raises(UnsupportedError, match="pass hook=codecnn"):
         list(read_pictures(stream, ("rec_y",), pictures="intra"))
     # The picture before the in-loop filters of an intra picture does not depend on the filter.
     assert len(list(read_pictures(stream, ("unf_y",), pictures="intra"))) == 1
     with pytest.raises(MissingFileError, match="SHA-256"):
-        list(decode_stream(stream, (), LoopFilter()))
+        list(decode_pictures(stream, (), LoopFilter()))
     with pytest.raises(ModelError, match="are not the weights"):
-        list(decode_stream(stream, (), LoopFilter("low_cost_17")))
+        list(decode_pictures(stream, (), LoopFilter("low_cost_17")))
 
 
 def test_intra_pictures_are_filtered_too(stream, weights):
@@ -138,7 +138,7 @@ def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
         return write_message(parameters, decision, activate=number == 0, output_md5=signalled.output_md5).payload
 
     path = with_messages(stream, tmp_path / "changed.266", changed)
-    states = [picture.hash for picture in decode_stream(path, (), LoopFilter(weights))]
+    states = [picture.hash for picture in decode_pictures(path, (), LoopFilter(weights))]
     assert states[:3] == ["ok", "ok", "differs"]
     assert "ok" not in states[2:]
 
@@ -146,7 +146,7 @@ def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
 def test_a_picture_behind_the_loop_is_compared_with_its_own_md5(stream, weights, tmp_path):
     """Its reference equals the hash in the stream, and the pictures predicted from it stay right."""
     wrong = with_messages(stream, tmp_path / "wrong.266", lambda n, payload: payload[:-1] + b"x" if n == 1 else payload)
-    pictures = list(decode_stream(wrong, PLANES, LoopFilter(weights)))
+    pictures = list(decode_pictures(wrong, PLANES, LoopFilter(weights)))
     assert [picture.hash for picture in pictures] == ["ok", "differs", "ok", "ok", "ok"]
 
 
@@ -162,7 +162,7 @@ def test_a_picture_behind_the_loop_is_compared_with_its_own_md5(stream, weights,
 def test_missing_and_damaged_messages_are_errors(stream, weights, tmp_path, change, error, words):
     path = with_messages(stream, tmp_path / "damaged.266", change)
     with pytest.raises(error, match=words):
-        list(decode_stream(path, (), LoopFilter(weights)))
+        list(decode_pictures(path, (), LoopFilter(weights)))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_parameters_that_do_not_fit_are_errors(stream, weights, tmp_path, change
     first = write_message(other, signalled.decision, activate=True).payload
     path = with_messages(stream, tmp_path / "other.266", lambda n, payload: first if n == 0 else payload)
     with pytest.raises(FormatError, match=words):
-        list(decode_stream(path, (), LoopFilter(weights)))
+        list(decode_pictures(path, (), LoopFilter(weights)))
 
 
 # --- with the library -------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ def samples_that_differ(folder, form, hook):
     """Decode the stream of a folder; return the number of samples that differ from the encoder's, and the hashes."""
     differing, states = 0, []
     with open_raw(folder / "pictures.yuv", form) as video:
-        decoded = list(decode_stream(folder / "stream.266", PLANES, hook))
+        decoded = list(decode_pictures(folder / "stream.266", PLANES, hook))
         assert len(decoded) == len(video)
         for picture, expected in zip(decoded, video, strict=True):
             states.append(picture.hash)
@@ -206,7 +206,7 @@ def planes_before_the_filter(stream):
         seen.append([plane.copy() for plane in planes])
         return filter_(picture, planes)
 
-    assert {picture.hash for picture in decode_stream(stream, (), hook)} == {"ok"}
+    assert {picture.hash for picture in decode_pictures(stream, (), hook)} == {"ok"}
     return seen
 
 
@@ -242,7 +242,7 @@ def test_a_float_filter_is_refused(vvenc_library, tmp_path):
     (row,) = (row for row in results.rows if row.chain == "in_loop_throughout")
     assert json.loads((tmp_path / row.folder / "card.json").read_text())["weights"]["arithmetic"] == "float"
     with pytest.raises(UnsupportedError, match="computed in float"):
-        list(decode_stream(tmp_path / row.folder / "stream.266", (), LoopFilter()))
+        list(decode_pictures(tmp_path / row.folder / "stream.266", (), LoopFilter()))
 
 
 def test_coding_again_gives_the_stream_of_the_repository(vvenc_library, stream, weights, tmp_path):

@@ -9,9 +9,11 @@ import pytest
 import codecnn
 from codecnn.base.errors import ConfigError, MissingFileError
 from codecnn.codec import (
+    decode_pictures,
     picture_bits,
     read_blocks,
     read_output_pictures,
+    read_pictures,
     stream_info,
     stream_motion,
     stream_transform_blocks,
@@ -20,7 +22,7 @@ from codecnn.filtering import LoopFilter, decide_picture, load_filter
 from codecnn.pictures.files import Picture, VideoFormat, create_video, open_video
 from codecnn.pictures.metrics import psnr
 from codecnn.viewer import mode_of, pack_integers, pack_plane, shown_stream, view
-from codecnn.vvc.decoder import MOTION_PLANES, decode_stream, read_pictures
+from codecnn.vvc.decoder import MOTION_PLANES
 from tests.helpers.commands import result_of
 from tests.helpers.pages import Page, integers_of, samples_of
 
@@ -236,7 +238,9 @@ def test_stream_with_a_filter_in_the_loop_is_decoded_with_it(golden_file, tmp_pa
     assert viewed.layers == ("prediction", "unfiltered", "decoded")
     pictures = [planes["rec_y"] for _, planes in read_pictures(stream, ["rec_y"], hook=LoopFilter(weights))]
     np.testing.assert_array_equal(page.plane(0, "decoded", 0), pictures[3])
-    assert page.pictures[0]["hash"] == next(itertools.islice(decode_stream(stream, (), LoopFilter(weights)), 3, 4)).hash
+    assert (
+        page.pictures[0]["hash"] == next(itertools.islice(decode_pictures(stream, (), LoopFilter(weights)), 3, 4)).hash
+    )
 
 
 def test_hevc_stream_has_its_headers_and_pictures(golden_file, tmp_path):

@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 import skimage.data
 
-from codecnn.codec import CodecSettings, get_codec
+from codecnn.codec import CodecSettings, decode_pictures, get_codec
 from codecnn.pictures.files import VideoFormat, ffmpeg_path
-from codecnn.vvc.decoder import decode_stream
 from tools.bench._common import Row, make_parser, row
 
 CLIPS = ((416, 240, 33), (1920, 1080, 9))
@@ -43,12 +42,12 @@ def main(argv: Sequence[str]) -> list[Row]:
 
 def measure(stream: Path, options: argparse.Namespace) -> list[Row]:
     """Time the decoders of a stream by turns; print and return a row for each peer, in pictures a second."""
-    pictures = list(decode_stream(stream, ("rec_y",)))
+    pictures = list(decode_pictures(stream, ("rec_y",)))
     height, width = pictures[0].planes["rec_y"].shape
     components = ("rec_y",) if pictures[0].chroma == "400" else ("rec_y", "rec_u", "rec_v")
 
     def ours() -> None:
-        for _ in decode_stream(stream, components):
+        for _ in decode_pictures(stream, components):
             pass
 
     ffmpeg = [ffmpeg_path(), "-v", "error", "-threads", "1", "-strict", "-2", "-i", str(stream), "-f", "null", "-"]

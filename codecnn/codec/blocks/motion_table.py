@@ -38,7 +38,8 @@ def stream_motion(path: Path | str) -> pa.Table:
         UnsupportedError: The stream uses a tool that codecnn does not support.
     """
     # Imported here because numba takes half a second to import.
-    from codecnn.vvc.decoder import MOTION_PLANES, NO_REFERENCE, read_pictures
+    from codecnn.codec.vvc_pictures import read_pictures
+    from codecnn.vvc.decoder import MOTION_PLANES, NO_REFERENCE
 
     units, positions = output_units(path)
     columns = dict(zip(CU_COLUMNS, units.T, strict=True))

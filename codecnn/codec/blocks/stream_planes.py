@@ -224,7 +224,8 @@ def _rebuild(stream: Path, pictures: Sequence[Picture], planes: Sequence[str]) -
         planes: Names of `codecnn.vvc.decoder.PLANES`.
     """
     # Imported here because numba takes half a second to import.
-    from codecnn.vvc.decoder import read_pictures, reconstruct
+    from codecnn.codec.vvc_pictures import read_pictures
+    from codecnn.vvc.decoder import reconstruct
 
     try:
         if not all(picture.is_intra for picture in pictures):

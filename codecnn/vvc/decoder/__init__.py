@@ -1,9 +1,8 @@
 """Decoder of VVC pictures on top of the parser `codecnn.vvc.syntax`.
 
-`read_pictures` yields planes of the pictures of a stream: the decoded picture, the picture before and between the
-in-loop filters, prediction, residual, boundary strengths and motion. `decode_stream` yields the pictures with the
-result of the comparison with their hashes. `reconstruct` reconstructs one parsed intra picture. The package does not
-import torch.
+`Decoder` decodes the pictures of a stream in decoding order and compares them with their hashes; `reconstruct`
+reconstructs one parsed intra picture. Both give planes: the decoded picture, the picture before and between the in-loop
+filters, prediction, residual, boundary strengths and motion. `codecnn.codec.read_pictures` reads them from a file.
 """
 
 import lazy_loader

@@ -6,6 +6,5 @@ from .picture import NO_REFERENCE as NO_REFERENCE
 from .picture import PLANES as PLANES
 from .picture import HookedPicture as HookedPicture
 from .picture import PictureHook as PictureHook
+from .picture import Plane as Plane
 from .picture import reconstruct as reconstruct
-from .pictures import decode_stream as decode_stream
-from .pictures import read_pictures as read_pictures

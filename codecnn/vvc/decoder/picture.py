@@ -193,7 +193,7 @@ def reconstruct(picture: Picture, planes: Sequence[str], hook: PictureHook | Non
     check_planes(planes, picture.sps)
     if not picture.is_intra:
         raise UnsupportedError(
-            "the picture has P or B slices, so it depends on other pictures: codecnn.vvc.decoder.read_pictures "
+            "the picture has P or B slices, so it depends on other pictures: codecnn.codec.read_pictures "
             "reconstructs whole streams"
         )
     strengths = "bs_v" in planes or "bs_h" in planes

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from codecnn.base.errors import CodecnnError, ConfigError, FormatError, UnsupportedError
-from codecnn.codec import read_output_pictures, stream_info
-from codecnn.vvc.decoder import NO_REFERENCE, DecodedPicture, decode_stream, read_pictures, reconstruct
+from codecnn.codec import decode_pictures, read_output_pictures, read_pictures, stream_info
+from codecnn.vvc.decoder import NO_REFERENCE, DecodedPicture, reconstruct
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from codecnn.vvc.syntax.bitstream import nal_units
 from tests.helpers.cut_streams import units_of, vvc_type
@@ -51,7 +51,7 @@ def rec_planes(stream: Path) -> list[str]:
 def test_decoded_pictures_have_the_md5_of_the_reference_decoder(golden_file, name):
     stream = golden_file(name)
     digest, states = hashlib.md5(), []
-    for picture in decode_stream(stream, rec_planes(stream)):
+    for picture in decode_pictures(stream, rec_planes(stream)):
         states.append(picture.hash)
         for plane in components(picture):
             digest.update(plane.tobytes())
@@ -61,7 +61,7 @@ def test_decoded_pictures_have_the_md5_of_the_reference_decoder(golden_file, nam
 
 def test_pictures_come_in_output_order_with_type_and_qp(golden_file):
     stream = golden_file(RANDOM_ACCESS)
-    decoded = list(decode_stream(stream))
+    decoded = list(decode_pictures(stream))
     assert [picture.poc for picture in decoded] == list(range(17))
     coded = {picture.poc: picture for picture in stream_info(stream).pictures}
     for picture in decoded:
@@ -74,7 +74,7 @@ def test_sequences_follow_each_other_in_output_order(golden_file, tmp_path):
     stream = golden_file(RANDOM_ACCESS).read_bytes()
     twice = tmp_path / "twice.266"
     twice.write_bytes(stream + stream)
-    pictures = list(decode_stream(twice))
+    pictures = list(decode_pictures(twice))
     assert [picture.poc for picture in pictures] == [*range(17), *range(17)]
     # The picture of POC 16 is an IDR picture with leading pictures: it begins a sequence, too.
     assert [picture.cvs for picture in pictures] == [0] + [1] * 16 + [2] + [3] * 16
@@ -120,13 +120,13 @@ def test_pictures_that_differ_from_their_hash_are_told(golden_file, tmp_path):
     units[suffixes[3]] = bytes(broken)
     path = tmp_path / "hash.266"
     path.write_bytes(b"".join(units))
-    states = {picture.poc: picture.hash for picture in decode_stream(path)}
+    states = {picture.poc: picture.hash for picture in decode_pictures(path)}
     assert states == {poc: "differs" if poc == 3 else "ok" for poc in range(9)}
     with pytest.raises(FormatError, match=r"hash\.266, POC 3: the decoded picture differs from its hash"):
         list(read_pictures(path, ("rec_y",)))
     without = tmp_path / "without.266"
     without.write_bytes(b"".join(unit for unit in units if vvc_type(unit) != 24))
-    assert {picture.hash for picture in decode_stream(without)} == {"none"}
+    assert {picture.hash for picture in decode_pictures(without)} == {"none"}
 
 
 def test_missing_reference_pictures_are_generated_and_named(golden_file, tmp_path):
@@ -136,7 +136,7 @@ def test_missing_reference_pictures_are_generated_and_named(golden_file, tmp_pat
     assert vvc_type(units[pictures[0] + 1]) == 24
     path = tmp_path / "lost.266"
     path.write_bytes(b"".join(unit for i, unit in enumerate(units) if i not in (pictures[0], pictures[0] + 1)))
-    decoded = list(decode_stream(path))
+    decoded = list(decode_pictures(path))
     assert len(decoded) == 8
     affected = [picture for picture in decoded if picture.missing]
     assert affected
@@ -185,7 +185,7 @@ def test_damaged_inter_streams_give_an_error_or_pictures_that_are_not_proven(gol
         path.write_bytes(mutated(streams, rng))
         start = time.process_time()
         try:
-            for picture in decode_stream(path, ("rec_y",)):
+            for picture in decode_pictures(path, ("rec_y",)):
                 differing += picture.hash == "differs"
                 plane = picture.planes["rec_y"]
                 # A damaged conformance window crops a picture that is right.

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from codecnn.base.errors import CodecnnError, ConfigError, FormatError, MissingFileError
-from codecnn.vvc.decoder import read_pictures, reconstruct
+from codecnn.codec import read_pictures
+from codecnn.vvc.decoder import reconstruct
 from tests.helpers.damage import mutated
 from tests.helpers.golden import SHARED
 from tests.helpers.intra_pictures import golden_pictures, intra_pictures

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from codecnn.base.errors import FormatError
-from codecnn.vvc.decoder import read_pictures as decoded_pictures
+from codecnn.codec import read_pictures as decoded_pictures
 from codecnn.vvc.syntax import (
     LOOP_FILTER_UUID,
     USER_DATA_UNREGISTERED,

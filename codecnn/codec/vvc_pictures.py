@@ -1,4 +1,4 @@
-"""Pictures of a VVC stream, reconstructed: the interface for other packages and for users."""
+"""Pictures of a VVC stream or of a container with one, decoded by `codecnn.vvc.decoder`."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -7,8 +7,7 @@ from typing import Literal
 
 from codecnn.base.errors import ConfigError, FormatError, MissingFileError, UnsupportedError
 from codecnn.pictures.files import byte_stream
-from codecnn.vvc.decoder.decoder import DecodedPicture, Decoder
-from codecnn.vvc.decoder.picture import PictureHook, Plane, reconstruct
+from codecnn.vvc.decoder import DecodedPicture, Decoder, PictureHook, Plane, reconstruct
 from codecnn.vvc.syntax import Picture
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 
@@ -41,12 +40,12 @@ def read_pictures(
         ConfigError: A plane does not exist.
         MissingFileError: The file does not exist.
         FormatError: The stream is damaged, or a decoded picture differs from its hash in the stream; use
-            `decode_stream` to read such pictures.
+            `decode_pictures` to read such pictures.
         UnsupportedError: The stream uses an unsupported tool, it was coded with a CNN filter in the loop and there is
             no hook, or no picture is intra although only those are read.
     """
     if pictures == "all":
-        for decoded in decode_stream(path, planes, hook):
+        for decoded in decode_pictures(path, planes, hook):
             if decoded.hash == "differs":
                 raise FormatError(
                     f"{path}, POC {decoded.poc}: the decoded picture differs from its hash in the stream, "
@@ -67,7 +66,7 @@ def read_pictures(
         raise UnsupportedError(f"{path}: no picture is intra; with pictures='all' the others are read, too")
 
 
-def decode_stream(
+def decode_pictures(
     path: Path | str, planes: Sequence[str] = (), hook: PictureHook | None = None
 ) -> Iterator[DecodedPicture]:
     """Decode a VVC stream and compare its pictures with their hashes.
