@@ -384,7 +384,7 @@ def test_there_are_a_thousand_cases() -> None:
     """Each kind of CASES has a test, and there are at least a thousand cases."""
     assert sum(CASES.values()) >= 1_000
     tests = Path(__file__).parents[1]
-    files = (*tests.glob("fuzz/test_fuzz*.py"), *tests.glob("nnpf/test_*.py"))
+    files = (*tests.glob("fuzz/test_fuzz*.py"), *tests.glob("signalling/nnpf/test_*.py"))
     text = "".join(path.read_text(encoding="utf-8") for path in files)
     tried = set(re.findall(r'fuzz\("([\w ]+)"', text)) | set(re.findall(r'\("([\w ]+)", \["\.', text))
     assert tried == set(CASES)

@@ -416,7 +416,7 @@ MADE_ELSEWHERE = {
     "AVC with a gap in frame_num that its SPS does not allow",
     "file that is cut inside a picture",
 }
-"""Rows whose files `tests/video/test_damage.py` makes."""
+"""Rows whose files `tests/pictures/files/test_damage.py` makes."""
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
 """Streams of `codecnn nnpf write` in another decoder: the NNPF branch of vvdec (nokia/fraunhoferhhi-vvdec).
 
 `CODECNN_VVDEC_NNPF` names its program vvdecapp in the folder where it was built, with OpenVINO, and `CODECNN_NNCODEC` a
-Python with `nncodec` and `onnx`. The tests run with `pytest -m slow tests/nnpf/test_vvdec.py`. They need a processor on
-which OpenVINO computes in float32: with bfloat16, its default on processors that have it, the samples differ more.
+Python with `nncodec` and `onnx`. The tests run with `pytest -m slow tests/signalling/nnpf/test_vvdec.py`. They need a
+processor on which OpenVINO computes in float32: with bfloat16, its default on processors that have it, the samples
+differ more.
 """
 
 import os

@@ -7,7 +7,6 @@ import scipy.linalg
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.intra.test_predict import varied_lines
 
 from codecnn.base.errors import ConfigError
 from codecnn.vvc.intra import (
@@ -24,6 +23,7 @@ from codecnn.vvc.intra import (
     selected_costs,
     sse,
 )
+from tests.vvc.intra.test_predict import varied_lines
 
 SIDES = (4, 8, 16, 32, 64)
 

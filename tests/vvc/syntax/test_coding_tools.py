@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.vvc.test_partition import ALL_INTRA, LOW_DELAY, RANDOM_ACCESS, assert_partition, code
 
 from codecnn.codec import stream_table
 from codecnn.pictures.files import ffmpeg_path, run
 from codecnn.vvc.syntax import read_pictures
+from tests.vvc.syntax.test_partition import ALL_INTRA, LOW_DELAY, RANDOM_ACCESS, assert_partition, code
 
 WIDTH, HEIGHT = 136, 104
 BASES = {"ai": (ALL_INTRA, 1), "ra": (RANDOM_ACCESS, 9), "ldb": (LOW_DELAY, 5)}
