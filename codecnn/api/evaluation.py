@@ -15,7 +15,7 @@ from codecnn.api.config import checked
 from codecnn.base.cluster import WHOLE, Progress, Shard
 from codecnn.base.errors import ConfigError, MissingFileError, StoreError
 from codecnn.base.keywords import checked_keywords
-from codecnn.base.outputs import check_outputs
+from codecnn.base.outputs import check_outputs, claim_results
 from codecnn.base.planes import RECIPE_PLANES, STREAM_PLANES
 from codecnn.codec import STREAMS, coded_configuration, codes_vvc, internal_bit_depth, read_headers
 from codecnn.dataset import MANIFEST, Recipe, SequenceSpec, Store, build_shard, input_files, is_store, open_store
@@ -142,6 +142,7 @@ def evaluate(
         if original is not None:
             raise ConfigError(f"{names[0]} is a store, which contains its originals: leave out --original")
         _check_no_sequence_keys(names[0], options)
+        claim_results(output, written)
         store = _at_qps(given_store or open_store(names[0]), qps)
     else:
         _check_exist([*names, *([] if original is None else [original])])
@@ -176,6 +177,7 @@ def evaluate(
         recipe = checked(Recipe, values, "evaluate")
         folder = output / "store"
         _check_store_of_evaluate(folder)
+        claim_results(output, written)
         # The streams of other evaluations stay, and count again when one of these is repeated.
         complete = build_shard(
             recipe,
@@ -340,6 +342,7 @@ def evaluate_in_loop(
     weights = [weights_path(model) for model in ([models] if isinstance(models, Path | str) else models)]
     _check_outputs([output / name for name in LOOP_FILES], [*paths, library], weights)
     loaded = find_library(library)
+    claim_results(output, LOOP_FILES)
     entries = _entries(weights, exact, precision, device, tile)
     with ExitStack() as stack:
         videos = {path.stem: stack.enter_context(open_video(path, **options)) for path in paths}

@@ -1,4 +1,4 @@
-"""The check that no output of a command replaces one of its inputs or another of its outputs."""
+"""Checks that no output of a command replaces one of its inputs, another of its outputs, or a file of the user."""
 
 import os
 import stat
@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from codecnn.base.errors import ConfigError
+
+RESULTS_MARK = ".codecnn-results"
+"""File that marks a folder as one of results, whose files later results may replace."""
 
 _Name = Path | str | None
 
@@ -53,6 +56,30 @@ def check_outputs(outputs: Iterable[_Name], inputs: Iterable[_Name] = ()) -> Non
                 raise ConfigError(
                     f"input {path} lies in the output folder {written[folder]}: name another output, or move the input"
                 )
+
+
+def claim_results(folder: Path, names: Iterable[str]) -> None:
+    """Mark a folder as one of results, unless it holds files of others that results would replace.
+
+    Call this before any work.
+
+    Args:
+        folder: Folder that the results are written into; a missing one is created.
+        names: Names of the files and folders that will be written.
+
+    Raises:
+        ConfigError: The folder is not marked and holds a file or folder with one of the names.
+    """
+    mark = folder / RESULTS_MARK
+    if mark.exists():
+        return
+    if taken := next((folder / name for name in names if os.path.lexists(folder / name)), None):
+        raise ConfigError(
+            f"{taken} would be replaced, and {folder} is not a folder of results: name another folder with -o, or move "
+            f"{taken.name} away"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    mark.touch()
 
 
 def _paths(names: Iterable[_Name]) -> list[Path]:

@@ -245,7 +245,7 @@ def correlate(
 ) -> None:
     """Correlate QP and CU depth with the coding error, and find the best combination a·QP + b·depth."""
     from codecnn import analysis
-    from codecnn.base.outputs import check_outputs
+    from codecnn.base.outputs import check_outputs, claim_results
     from codecnn.dataset import UNITS, input_files, open_store
 
     inputs = [source / "ctus.parquet", *input_files(source)] if source.is_dir() else [source]
@@ -253,6 +253,7 @@ def correlate(
     if (source / UNITS).exists() or (source / "coded").exists():
         open_store(source)  # raises an error for an incomplete store
     table = analysis.check_table(analysis.load_table(source))
+    claim_results(output, analysis.RESULT_FILES)
     result = analysis.correlate(table, seed=seed, resamples=resamples)
     analysis.write_correlation(output, result, table)
     if as_json:

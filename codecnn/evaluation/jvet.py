@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from codecnn.base.errors import MissingFileError, TableError
 from codecnn.base.files import provenance, read_json, write_csv, write_text
-from codecnn.base.outputs import check_outputs
+from codecnn.base.outputs import check_outputs, claim_results
 from codecnn.evaluation.in_loop import LoopModel, LoopResults, LoopRow
 from codecnn.evaluation.report import render
 from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
@@ -128,6 +128,7 @@ def merge_results(folders: Sequence[Path], output: Path) -> tuple[Table, ...]:
                 f"two of the results are of {table.name}, {table.title}, {table.coded}, {table.label}: name one of them"
             )
         seen.add(key)
+    claim_results(output, ("jvet.csv", "report.html"))
     write_csv(output / "jvet.csv", [row for table in tables for row in table.csv_rows()])
     _write_page(output / "report.html", tables)
     return tables

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 
 from codecnn.base.errors import CodecnnError, ConfigError, StoreError
 from codecnn.base.files import read_json, read_jsonl, write_json
+from codecnn.base.leftovers import remove_leftovers
 from codecnn.training.distributed import Process, gather
 
 CHECKPOINT, METRICS, CONFIG, LOG = "checkpoint.pt", "metrics.jsonl", "config.json", "log.jsonl"
@@ -61,6 +62,7 @@ def held_run_folder(run: Path, process: Process, *, resume: bool) -> Iterator[No
 
 @contextlib.contextmanager
 def _held(run: Path, *, resume: bool) -> Iterator[None]:
+    remove_leftovers(run)  # a training that was killed while it wrote its first file
     if not (run / LOCK).exists():
         _check_content(run, resume=resume)  # before the lock is created in a folder of the user
     existed = run.exists()

@@ -13,7 +13,7 @@ import pytest
 from codecnn.base.errors import ConfigError, OutputError
 from codecnn.base.files import atomic_path, write_text
 from codecnn.base.leftovers import ABANDONED_DAYS, companion_path, part_path, remove_leftovers, temporary_folder
-from codecnn.base.outputs import check_outputs
+from codecnn.base.outputs import check_outputs, claim_results
 from tests.helpers.leftovers import name_of_a_dead_process
 
 
@@ -150,3 +150,27 @@ def test_outputs_are_compared_with_inputs_and_each_other(tmp_path, monkeypatch):
         with pytest.raises(ConfigError, match=r"the same file|lies in"):
             check_outputs(outputs, inputs)
     check_outputs(["new", "in/new", "-", None, "/dev/null"], ["clip", "in/a", "-", None, "/dev/null", "missing"])
+
+
+def test_results_replace_no_files_of_others(tmp_path):
+    claim_results(tmp_path / "new", ("report.html",))
+    (tmp_path / "new" / "report.html").touch()
+    claim_results(tmp_path / "new", ("report.html",))
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "report.html").write_text("mine")
+    with pytest.raises(ConfigError, match=r"report\.html would be replaced"):
+        claim_results(tmp_path, ("results.json", "report.html"))
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "notes.txt", "report.html"}
+
+
+def test_commands_with_a_folder_of_results_keep_files_of_others(tmp_path, tiny_store, run):
+    for name, arguments in {
+        "results.csv": ("evaluate", tiny_store.folder, "-m", "low_cost_5"),
+        "correlation.json": ("correlate", tiny_store.folder),
+    }.items():
+        (tmp_path / name).write_text("mine")
+        status, _, message = run(*arguments, "-o", tmp_path)
+        assert status == 1, message
+        assert f"{name} would be replaced" in " ".join(message.split())
+        assert [path.name for path in tmp_path.iterdir()] == [name]
+        (tmp_path / name).unlink()
