@@ -2,8 +2,8 @@
 
     python tools/exactness.py PICTURE... -o exactness.jsonl [--gmacs 12] [--network NAME...] [--device cuda]
 
-Every architecture in 16 bits (NAME) and in 8 bits (int8/NAME), and all integer weights of the package (zoo/NAME.int16,
-zoo/NAME.int8), filter windows of the pictures of random size, position and QP: once in plain NumPy, then with PyTorch
+Every architecture in 16 bits (NAME) and in 8 bits (int8/NAME), and all integer weights of the package (zoo/NAME.int8),
+filter windows of the pictures of random size, position and QP: once in plain NumPy, then with PyTorch
 in one piece, in tiles, in float64, with two threads, row by row in products of bytes, in batches of eight and in
 another memory layout. With ONEDNN_MAX_CPU_ISA=AVX512_CORE_VNNI, processors with AMX use VNNI.
 

@@ -44,8 +44,6 @@ from codecnn.vvc.intra import block_costs, block_positions, blocks_at, reference
 RUN_KEYS = ("data_key", "qps", "trained_on", "training", "provenance", "validation")
 """Keys that a shipped card takes from the card of the run; the others are those of the new file."""
 
-LARGEST_16_BIT_COST = 20.0
-"""kMAC/pixel above which no 16-bit integers ship, since they are many times slower than float there."""
 EIGHT_BITS = {"bits": 8, "pictures": 16, "loss": 0.002}
 """Options of 8-bit integers, as of `codecnn export`; docs/research/integer_cost.md names the exceptions."""
 
@@ -110,8 +108,6 @@ def ship(run: Path, name: str, stores: list[Path]) -> None:
     model, card = load_model(target)
     opened = [open_store(store) for store in stores]
     save_integer(integer_path(target, 8), *integer_network(model, card, opened, **EIGHT_BITS))
-    if card.kmac_per_pixel <= LARGEST_16_BIT_COST:
-        save_integer(integer_path(target), *integer_network(model, card, opened))
     if "test" in facts:
         print(f"{name} computes the same as before at the QPs of its test figures, which are kept.")
     else:

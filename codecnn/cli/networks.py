@@ -63,7 +63,7 @@ def models(as_json: Json = False) -> None:
     print_table(table)
     untrained = sorted(set(list_models()) - {weights.architecture for weights in shipped})
     out.print("* The architecture alone, e.g. low_cost_17, names these weights.")
-    out.print("Integers of 8 or 16 bits are named with the suffix .int8 or .int16, e.g. low_cost_17.int8.")
+    out.print("Integers of 8 bits are named with the suffix .int8, e.g. low_cost_17.int8.")
     out.print(f"Architectures without weights, for train and complexity: {', '.join(untrained)}")
 
 

@@ -83,7 +83,7 @@ def load_filter(
         source, weights = weights, find_integers(weights)
         if not weights.is_file():
             raise MissingFileError(
-                f"{weights} does not exist: write it with codecnn export --model {source} --format int16 --store STORE"
+                f"{weights} does not exist: write it with codecnn export --model {source} --format int8 --store STORE"
             )
     if not is_integer(weights):
         model, card = load_model(weights, trust=trust)

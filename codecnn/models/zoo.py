@@ -2,10 +2,11 @@
 
 `ARCHITECTURE.TAG` names an architecture and its training, e.g. `low_cost_17.vvc` (all-intra VVC stills) and
 `low_cost_17.video` (random access and low delay). The architecture alone stands for its default tag. With the suffix
-`.int8` or `.int16` the name means the integer form of the weights.
+`.int8` the name means the integer form of the weights, with `.int16` that of a mode network.
 
 Weights are files `ARCHITECTURE.TAG.safetensors` in the folder `codecnn/models/shipped`, each with a card (.json) of the
-same name; a file without a tag has the default tag. New weights need no more than a file and its card there.
+same name, and `ARCHITECTURE.TAG.int8.safetensors` with the same network in integers; a file without a tag has the
+default tag. New weights need no more than a file and its card there.
 """
 
 import inspect
@@ -33,6 +34,14 @@ INTEGERS = ("int8", "int16")
 
 OLD_NAMES = {"low_cost_17_video": "low_cost_17.video", "low_cost_yuv_17_video": "low_cost_yuv_17.video"}
 """Names of weights from before there were tags, and their present names."""
+
+SUCCESSORS = {
+    "low_cost_17_dec.video": "low_cost_17_dec_mc4.video",
+    "low_cost_17_dec_mc.video": "low_cost_17_dec_mc4.video",
+    "low_cost_75_dec_mc.video": "low_cost_75_dec_mc4.video",
+    "low_cost_17_mc.hevc_video": "low_cost_17_mc4.hevc_video",
+}
+"""Weights that no longer ship, and the weights of the same codec, content and cost that replaced them."""
 
 _MODES = "modes"
 """Subfolder of the intra mode networks."""
@@ -69,7 +78,7 @@ class ShippedWeights:
 
     @property
     def integers(self) -> tuple[str, ...]:
-        """Suffixes of the integer forms that come with the weights, e.g. ("int8", "int16")."""
+        """Suffixes of the integer forms that come with the weights, e.g. ("int8",)."""
         return tuple(suffix for suffix in INTEGERS if _integer_file(self.path, suffix).is_file())
 
     @property
@@ -153,6 +162,8 @@ def _resolve(name: str) -> tuple[str, dict[str, Any]]:
         if card.network in ARCHITECTURES:
             return card.network, ARCHITECTURES[card.network].options | card.options
     architecture, _, tag = stem.partition(".")
+    if absence := _absence(stem):
+        raise ModelError(absence)
     if tag and architecture in ARCHITECTURES:
         raise ModelError(_unknown_tag(architecture, tag))
     raise ModelError(f"unknown network {name!r}: one of {', '.join(list_models())}, or package.module:Name")
@@ -192,7 +203,7 @@ def weights_path(weights: Path | str) -> Path:
 
     Args:
         weights: A path, which is returned as it is, or a name: one of `list_weights` or `list_mode_weights`, with or
-            without a tag, with the suffix `.int8` or `.int16` for the integer form.
+            without a tag, with the suffix `.int8` for the integer form, `.int16` for that of a mode network.
 
     Raises:
         MissingFileError: The value is neither a file nor the name of weights that come with the package.
@@ -207,6 +218,8 @@ def weights_path(weights: Path | str) -> Path:
     elif stem in list_mode_weights():
         file = FOLDER / _MODES / f"{stem}.safetensors"
     else:
+        if absence := _absence(stem):
+            raise MissingFileError(absence)
         architecture, _, tag = stem.partition(".")
         if not tag or not (_tags(architecture) or architecture in ARCHITECTURES):
             if path.suffix:
@@ -220,7 +233,10 @@ def weights_path(weights: Path | str) -> Path:
         raise MissingFileError(_unknown_tag(architecture, tag))
     if suffix and not _integer_file(file, suffix).is_file():
         known = ", ".join(f".{other}" for other in INTEGERS if _integer_file(file, other).is_file())
-        raise MissingFileError(f"the weights {stem} come without .{suffix} integers: they have {known or 'none'}")
+        raise MissingFileError(
+            f"the weights {stem} come without .{suffix} integers, they have {known or 'none'}: write them with "
+            f"codecnn export -m {stem} --format {suffix} --store STORE"
+        )
     return _integer_file(file, suffix) if suffix else file
 
 
@@ -255,6 +271,14 @@ def _integer_file(path: Path, suffix: str) -> Path:
 
 def _tags(architecture: str) -> list[str]:
     return [weights.tag for weights in shipped_weights() if weights.architecture == architecture]
+
+
+def _absence(stem: str) -> str | None:
+    """Return why weights of a known name do not come with the package, or None for other names."""
+    for name, successor in SUCCESSORS.items():
+        if stem in (name, name.partition(".")[0]):
+            return f"the weights {stem} no longer come with codecnn: {successor} replaced them"
+    return None
 
 
 def _unknown_tag(architecture: str, tag: str) -> str:

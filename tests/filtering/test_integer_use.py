@@ -59,7 +59,7 @@ def test_weights_load_in_the_form_asked_for(weights, tiny_store, tmp_path):
     for suffix in (".safetensors", ".json"):
         shutil.copy(weights.with_suffix(suffix), alone.with_suffix(suffix))
     with pytest.raises(
-        MissingFileError, match=r"alone\.int16\.safetensors does not exist: write it with codecnn export --model"
+        MissingFileError, match=r"alone\.int8\.safetensors does not exist: write it with codecnn export --model"
     ):
         load_filter(alone, exact=True)
     save_weights(alone, formula_model("rdn", SMALL), "rdn", {})

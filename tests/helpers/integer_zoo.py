@@ -24,9 +24,11 @@ from codecnn.filtering.integer import (
     linked_scales,
     picture_of,
     quantise,
+    save_integer,
+    source_card,
     tensor_bounds,
 )
-from codecnn.models import CHROMA_PLANES, KNOWN_PLANES, SAMPLE_PLANES, build_graph, create_model
+from codecnn.models import CHROMA_PLANES, KNOWN_PLANES, SAMPLE_PLANES, build_graph, create_model, load_model
 from codecnn.models.graph import Graph, Node
 from tests.helpers.networks import SHORT, SMALL
 
@@ -119,6 +121,14 @@ def formula_network(name, options=None, bit_depth=10, **quantisation) -> Integer
     """Create its 16-bit form; magnitudes are not measured, so that nothing depends on float sums."""
     graph = build_graph(formula_model(name, options))
     return quantise(graph, {node.name: 6.0 for node in graph.nodes}, bit_depth, **quantisation)
+
+
+def save_sixteen_bits(path, name="low_cost_5"):
+    """Save the 16-bit form of shipped weights, which come without it, and return `path`."""
+    model, card = load_model(name)
+    graph = build_graph(model.eval())
+    save_integer(path, quantise(graph, {node.name: 6.0 for node in graph.nodes}, 10), source_card(card))
+    return path
 
 
 def formula_eight(name, options=None, bit_depth=10, wide=0, maximum=WIDE_MAXIMA[0]) -> IntegerNetwork:

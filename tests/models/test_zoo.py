@@ -31,6 +31,7 @@ from codecnn.models import (
     weights_path,
     zoo_cards,
 )
+from codecnn.models import zoo as zoo_names
 from codecnn.models.base import ARCHITECTURES
 from codecnn.models.families.low_cost import LowCost
 from codecnn.models.zoo import FOLDER
@@ -113,11 +114,8 @@ def test_no_unit_of_a_block_is_dead(name, coded):
     assert revive(model, batches) == {}
 
 
-def test_all_networks_have_integers():
-    """16-bit integers, which are much slower than float, come with small networks only."""
-    assert {name for name in NAMES if integer_path(weights_path(name), 8).exists()} == set(NAMES)
-    small = {name for name, card in zoo_cards().items() if card.kmac_per_pixel <= zoo.LARGEST_16_BIT_COST}
-    assert {name for name in NAMES if integer_path(weights_path(name)).exists()} == small
+def test_all_networks_have_integers_of_8_bits():
+    assert {weights.integers for weights in SHIPPED.values()} == {("int8",)}
     named = {weights_path(f"{name}.{suffix}") for name, weights in SHIPPED.items() for suffix in weights.integers}
     assert named == {path for _, path in INTEGERS}
 
@@ -129,7 +127,7 @@ def test_integers_gain_as_much_as_float(name, path, coded):
     gains = [gain(load_filter(weights), coded, np.s_[64:160, 64:160]) for weights in (name, path)]
     assert gains[0] > 0.03
     # The tolerance is the loss of 8 bits in the worst picture (docs/research/integer_cost.md).
-    assert gains[1] == pytest.approx(gains[0], abs=0.02 if "int8" in path.name else 0.01)
+    assert gains[1] == pytest.approx(gains[0], abs=0.02)
 
 
 def test_exact_selects_8_bits():
@@ -163,14 +161,12 @@ def test_every_name_of_weights_loads_and_builds(name):
     assert (card.kmac_per_pixel, card.parameters) == (pytest.approx(cost.kmac_per_pixel), cost.parameters)
     in_float = load_filter(name)
     assert isinstance(in_float, FloatFilter)
-    assert weights.integers
-    for suffix in weights.integers:
-        (path,) = {weights_path(f"{alias}.{suffix}") for alias in aliases}
-        integers = load_filter(path)
-        assert isinstance(integers, ExactFilter)
-        assert integers.network.bits == int(suffix.removeprefix("int"))
-        assert integers.card.source_sha256 == card.sha256
-        assert set(integers.planes) == set(in_float.planes)
+    (path,) = {weights_path(f"{alias}.int8") for alias in aliases}
+    integers = load_filter(path)
+    assert isinstance(integers, ExactFilter)
+    assert integers.network.bits == 8
+    assert integers.card.source_sha256 == card.sha256
+    assert set(integers.planes) == set(in_float.planes)
 
 
 def test_names_from_before_there_were_tags_are_valid():
@@ -191,10 +187,21 @@ def test_unknown_tags_and_integers_are_errors_that_list_the_known_ones():
         load_filter("low_cost_17.vp9")
     with pytest.raises(ModelError, match="rdn has no weights with the tag 'vvc': no weights of it come with codecnn"):
         create_model("rdn.vvc")
-    with pytest.raises(MissingFileError, match=r"low_cost_75 come without \.int16 integers: they have \.int8"):
+    with pytest.raises(MissingFileError, match=r"low_cost_75 come without \.int16 integers, they have \.int8: write"):
         load_filter("low_cost_75.int16")
     with pytest.raises(ModelError, match="is the card of a filter in integers, which load_filter"):
         load_model("low_cost_17.int8")
+
+
+def test_replaced_weights_are_errors_that_name_their_successor():
+    for name, successor in zoo_names.SUCCESSORS.items():
+        for asked in (name, f"{name}.int8", name.partition(".")[0]):
+            with pytest.raises(MissingFileError, match=f"no longer come with codecnn: {successor} replaced them"):
+                load_filter(asked)
+        with pytest.raises(ModelError, match=f"{name} no longer come with codecnn: {successor} replaced them"):
+            create_model(name)
+        assert weights_path(successor).is_file()
+        assert create_model(name.partition(".")[0]).planes, "the architecture is trained as before"
 
 
 def test_new_weights_need_only_a_file_and_a_card(tmp_path, monkeypatch):

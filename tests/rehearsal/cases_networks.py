@@ -23,6 +23,7 @@ from codecnn.models import (
 )
 from codecnn.pictures.files import Picture
 from codecnn.vvc.intra import block_costs, predict_modes
+from tests.helpers.integer_zoo import save_sixteen_bits
 from tests.helpers.networks import DISTINCT, SMALL, awaken, random_planes, zoo_model
 from tests.helpers.rehearsal import operations
 
@@ -85,11 +86,11 @@ def test_a_filter_with_tiles_and_a_memory_limit(weights, luma, device, options):
 
 
 @pytest.mark.parametrize("name", ["low_cost_17", "low_cost_17.int8", "low_cost_yuv_17"])
-def test_integer_engines(luma, device, name):
+def test_integer_engines(luma, device, name, tmp_path):
     from codecnn.models import weights_path
 
-    path = weights_path(name)
-    network, card = load_integer(path if ".int" in name else path.with_suffix(".int16.safetensors"))
+    path = weights_path(name) if ".int8" in name else save_sixteen_bits(tmp_path / "a.int16.safetensors", name)
+    network, card = load_integer(path)
     picture = Picture((luma, luma[::2, ::2], luma[::2, ::2] // 2), 10)
     for engine in engines(network, device):
         here = ExactFilter(network, engine="float64", card=card).samples(picture, 37)

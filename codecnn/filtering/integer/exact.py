@@ -249,9 +249,9 @@ def integer_path(weights: Path | str, bits: int = 16) -> Path:
 
 
 def find_integers(weights: Path | str) -> Path:
-    """Return the file of the integer form of weights: that of 8 bits if it exists, else that of 16 bits."""
-    eight_bits = integer_path(weights, 8)
-    return eight_bits if eight_bits.is_file() else integer_path(weights)
+    """Return the file of the integer form of weights: that of 8 bits, unless only that of 16 bits exists."""
+    eight_bits, sixteen_bits = integer_path(weights, 8), integer_path(weights)
+    return sixteen_bits if sixteen_bits.is_file() and not eight_bits.is_file() else eight_bits
 
 
 def is_integer(path: Path | str) -> bool:
