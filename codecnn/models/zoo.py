@@ -6,7 +6,8 @@
 
 Weights are files `ARCHITECTURE.TAG.safetensors` in the folder `codecnn/models/shipped`, each with a card (.json) of the
 same name, and `ARCHITECTURE.TAG.int8.safetensors` with the same network in integers; a file without a tag has the
-default tag. New weights need no more than a file and its card there.
+default tag. New weights need no more than a file and its card there. The weights `EXTRA` are files of the same form in
+the folder `weights` of the repository, and are found by name if codecnn runs from a checkout.
 """
 
 import inspect
@@ -25,6 +26,12 @@ from codecnn.models.card import Card, card_path, read_card
 
 FOLDER = Path(__file__).resolve().parent / "shipped"
 """Folder of the weights that come with the package."""
+
+EXTRA_FOLDER = Path(__file__).resolve().parents[2] / "weights"
+"""Folder of the weights that a checkout has beside the package."""
+
+EXTRA = ("low_cost_400_unf", "low_cost_400_unf.hevc")
+"""Weights of `EXTRA_FOLDER`: teachers of the shipped networks, which are too large for the package."""
 
 DEFAULT_TAG = "vvc"
 """Tag of a file without a tag, and of a name without a tag if the architecture has such weights."""
@@ -202,8 +209,9 @@ def weights_path(weights: Path | str) -> Path:
     """Return the file of weights.
 
     Args:
-        weights: A path, which is returned as it is, or a name: one of `list_weights` or `list_mode_weights`, with or
-            without a tag, with the suffix `.int8` for the integer form, `.int16` for that of a mode network.
+        weights: A path, which is returned as it is, or a name: one of `list_weights` or `list_mode_weights`, or one of
+            `EXTRA` in a checkout, with or without a tag, with the suffix `.int8` for the integer form, `.int16` for
+            that of a mode network.
 
     Raises:
         MissingFileError: The value is neither a file nor the name of weights that come with the package.
@@ -241,7 +249,7 @@ def weights_path(weights: Path | str) -> Path:
 
 
 def path_of_sha256(sha256: str) -> Path | None:
-    """Find weights of a filter network that come with the package, integer forms included.
+    """Find weights of a filter network that have a name, integer forms included.
 
     Args:
         sha256: SHA-256 of the weights file in hexadecimal digits.
@@ -250,13 +258,26 @@ def path_of_sha256(sha256: str) -> Path | None:
         The weights file, or None.
     """
     files = sorted(FOLDER.glob("*.safetensors"))
+    files += [path for name in EXTRA for path in sorted(EXTRA_FOLDER.glob(f"{name}.*safetensors"))]
     return next((path for path in files if read_json(card_path(path)).get("sha256") == sha256), None)
 
 
 def _find(stem: str) -> ShippedWeights | None:
-    """Return the shipped weights of a name without an integer suffix, or None."""
+    """Return the weights of a name without an integer suffix, or None."""
     stem = OLD_NAMES.get(stem, stem)
-    return next((weights for weights in shipped_weights() if stem in (weights.name, weights.full_name)), None)
+    known = [*shipped_weights(), *_extra_weights()]
+    return next((weights for weights in known if stem in (weights.name, weights.full_name)), None)
+
+
+def _extra_weights() -> list[ShippedWeights]:
+    """Return the weights of `EXTRA` if codecnn runs from a checkout, else an empty list."""
+    weights = []
+    for name in EXTRA:
+        architecture, _, tag = name.partition(".")
+        path = EXTRA_FOLDER / f"{name}.safetensors"
+        if path.is_file():
+            weights.append(ShippedWeights(architecture, tag or DEFAULT_TAG, not tag, path))
+    return weights
 
 
 def _split_integers(name: str) -> tuple[str, str]:
@@ -270,11 +291,18 @@ def _integer_file(path: Path, suffix: str) -> Path:
 
 
 def _tags(architecture: str) -> list[str]:
-    return [weights.tag for weights in shipped_weights() if weights.architecture == architecture]
+    return [weights.tag for weights in (*shipped_weights(), *_extra_weights()) if weights.architecture == architecture]
 
 
 def _absence(stem: str) -> str | None:
     """Return why weights of a known name do not come with the package, or None for other names."""
+    for name in EXTRA:
+        architecture, _, tag = name.partition(".")
+        if stem in (name, f"{architecture}.{tag or DEFAULT_TAG}"):
+            return (
+                f"the weights {stem} are too large to come with codecnn: take weights/{name}.safetensors and its card "
+                f"weights/{name}.json from codecnn's repository, and name the file"
+            )
     for name, successor in SUCCESSORS.items():
         if stem in (name, name.partition(".")[0]):
             return f"the weights {stem} no longer come with codecnn: {successor} replaced them"

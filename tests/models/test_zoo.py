@@ -23,6 +23,7 @@ from codecnn.models import (
     list_models,
     list_weights,
     load_model,
+    path_of_sha256,
     read_card,
     register,
     revive,
@@ -73,7 +74,7 @@ def test_weights_cover_all_sizes_in_few_bytes():
     assert any("rec_u" in card.options["planes"] for card in zoo_cards().values())
     assert any("unf_y" in card.options["planes"] and card.kmac_per_pixel <= 18 for card in zoo_cards().values())
     assert {"rdn_32_3_6_16", "rdn_32_4_6_24", "rdn_64_4_6_24_shuffle"} < zoo_cards().keys()
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 60e6  # PyPI takes wheels of 100 MB
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 32e6
 
 
 def test_cards_contain_no_absolute_paths():
@@ -82,7 +83,7 @@ def test_cards_contain_no_absolute_paths():
     assert not any(paths.values()), paths
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *zoo_names.EXTRA])
 def test_cards_have_provenance_and_test_gains(name):
     _, card = load_model(name)
     assert len(card.data_key) == 64
@@ -202,6 +203,27 @@ def test_replaced_weights_are_errors_that_name_their_successor():
             create_model(name)
         assert weights_path(successor).is_file()
         assert create_model(name.partition(".")[0]).planes, "the architecture is trained as before"
+
+
+def test_weights_of_the_repository_are_found_by_name_in_a_checkout(monkeypatch, tmp_path):
+    for name in zoo_names.EXTRA:
+        path = zoo_names.EXTRA_FOLDER / f"{name}.safetensors"
+        model, card = load_model(name)
+        assert weights_path(name) == weights_path(name if "." in name else f"{name}.vvc") == path
+        assert weights_path(f"{name}.int8") == path.with_suffix(".int8.safetensors")
+        assert load_filter(f"{name}.int8").card.source_sha256 == card.sha256
+        assert shapes(create_model(name)) == shapes(model)
+        assert path_of_sha256(card.sha256) == path
+        assert path_of_sha256(read_json(path.with_suffix(".int8.json"))["sha256"]) == integer_path(path, 8)
+    assert not set(zoo_names.EXTRA) & set(NAMES), "the package does not list them"
+    monkeypatch.setattr("codecnn.models.zoo.EXTRA_FOLDER", tmp_path)
+    for name in zoo_names.EXTRA:
+        message = rf"{name} are too large .* weights/{name}\.safetensors and its card weights/{name}\.json"
+        with pytest.raises(MissingFileError, match=message):
+            load_filter(name)
+    with pytest.raises(ModelError, match=r"low_cost_400_unf\.hevc are too large"):
+        create_model("low_cost_400_unf.hevc")
+    assert create_model("low_cost_400_unf").planes == ("rec_y", "qp", "unf_y"), "the architecture is trained as before"
 
 
 def test_new_weights_need_only_a_file_and_a_card(tmp_path, monkeypatch):
