@@ -11,11 +11,6 @@ from codecnn.cli.application import dataset_app
 from codecnn.cli.console import out, print_facts, print_json, print_table, progress
 from codecnn.cli.options import Backend, Jobs, Json, Overrides, Scheduler, Shard, read_spread
 
-_MISREAD = (
-    "TIFF with a palette, WhiteIsZero, or several pages; photographs with a rotation tag; animations; raw files whose "
-    "name states nv12, big-endian or another layout, or its format behind a dot"
-)
-
 
 @dataset_app.command("build")
 def dataset_build(
@@ -71,32 +66,17 @@ def dataset_verify(
     store: Annotated[Path, typer.Argument(help="Folder of a store.")],
     as_json: Json = False,
 ) -> None:
-    """Hash all files of a store again and list the damaged ones; the exit status is 1 if there are any.
+    """Hash all files of a store again and list the damaged ones; the exit status is 1 if there are any."""
+    from codecnn.dataset import open_store, verify_store
 
-    Of a store that was built before codecnn recorded how it reads pictures, the sources that may have been misread are
-    listed; building it again codes only those that were.
-    """
-    from codecnn.dataset import doubtful_sources, open_store, verify_store
-
-    opened = open_store(store)
-    doubtful = doubtful_sources(opened)
-    checked = list(tqdm(verify_store(opened), desc="hashing", unit="file", disable=None))
+    checked = list(tqdm(verify_store(open_store(store)), desc="hashing", unit="file", disable=None))
     damaged = {name: problem for name, problem in checked if problem is not None}
     if as_json:
-        print_json({"store": str(store), "files": len(checked), "damaged": damaged, "doubtful": doubtful})
+        print_json({"store": str(store), "files": len(checked), "damaged": damaged})
     else:
         for name, problem in damaged.items():
             out.print(f"{store / name} {problem}", soft_wrap=True, markup=False, highlight=False)
         out.print(f"{len(checked)} files, {len(damaged)} damaged")
-        if doubtful:
-            out.print(
-                f"This store was built by a codecnn that misread some pictures ({_MISREAD}). Its sources that may be "
-                f"such files: {', '.join(doubtful)}. Run the same `codecnn dataset build` again with --prune: it codes "
-                "again what was misread and keeps all other units.",
-                soft_wrap=True,
-                markup=False,
-                highlight=False,
-            )
     if damaged:
         raise typer.Exit(1)
 

@@ -34,7 +34,6 @@ from .store import MANIFEST as MANIFEST
 from .store import UNITS as UNITS
 from .store import Store as Store
 from .store import codecs as codecs
-from .store import doubtful_sources as doubtful_sources
 from .store import encoder_settings as encoder_settings
 from .store import input_files as input_files
 from .store import is_store as is_store

@@ -81,7 +81,6 @@ from codecnn.dataset.unit_files import (
     write_blocks,
     write_temporal_planes,
 )
-from codecnn.pictures.files import READER_VERSION
 
 PRUNE_ADVICE = "build into another folder to keep them, or remove them with --prune (prune=True in Python)"
 """Advice of the message about units that do not belong to the recipe."""
@@ -410,8 +409,6 @@ def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build, *, prune
         "data_key": sha256_json(sorted([unit.key, unit.files[unit.original_file]] for unit in units)),
         "ctus_sha256": sha256_file(store / CTUS),
         "units_sha256": sha256_file(store / UNITS),
-        # The names of all originals were computed by this reader, so none was read otherwise.
-        "reader": READER_VERSION,
     }
     write_json(store / MANIFEST, manifest)
     # Last, since the lock of this function is among them.

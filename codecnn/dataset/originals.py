@@ -21,7 +21,6 @@ from codecnn.pictures.files import (
     Picture,
     Video,
     VideoFormat,
-    changed_reading,
     check_video,
     convert,
     create_video,
@@ -91,25 +90,21 @@ def original_name(recipe: Recipe, source: Source, store: Path) -> str:
         "bit_depth": recipe.internal_bit_depth,
         "chroma": recipe.chroma,
         "scale": source.scale,
+        "variant": None if source.variant is None else source.variant.to_json(),
+        "named": _named(source.path),
+        "source_bit_depth": source.source_bit_depth,
+        "multiple": _size_multiple(recipe),
         **source.spec.model_dump(include=_READING_KEYS),
     }
-    # These keys are omitted if they are not set, so that names from before they existed stay valid. That of the reading
-    # is set only for files that an earlier codecnn read wrong.
-    if source.variant is not None:
-        facts["variant"] = source.variant.to_json()
-    if is_raw_name(source.path):
-        fields = parse_name(source.path)._replace(frames=None)._asdict()
-        facts["named"] = {name: str(value) for name, value in fields.items() if value}
-    # A file that cannot be read has no original: the conversion says why.
-    with contextlib.suppress(FormatError):
-        options = source.spec.model_dump(include={"size", "bit_depth", "chroma", "fps", "packing"})
-        if changed := changed_reading(source.path, **options):
-            facts["reading"] = changed
-    if source.source_bit_depth is not None:
-        facts["source_bit_depth"] = source.source_bit_depth
-    if recipe.in_loop is not None:
-        facts["multiple"] = _size_multiple(recipe)
     return f"{ORIGINALS}/{shortened(source.name, LONGEST_NAME)}_{sha256_json(facts)[:16]}.yuv"
+
+
+def _named(path: Path) -> dict[str, str] | None:
+    """Return the fields by which the name of a raw file decides its samples; None for other files."""
+    if not is_raw_name(path):
+        return None
+    fields = parse_name(path)._replace(frames=None)._asdict()
+    return {name: str(value) for name, value in fields.items() if value}
 
 
 def check_sources(recipe: Recipe, sources: Iterable[Source], jobs: int) -> None:

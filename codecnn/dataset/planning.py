@@ -17,7 +17,7 @@ from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit
 from codecnn.dataset.sources import Source, by_lowest_qp, drawn_qps
 from codecnn.dataset.store import SCHEMA
-from codecnn.dataset.unit_files import REBUILT, TEMPORAL, rebuilt_facts, same_stream_keys, temporal_facts
+from codecnn.dataset.unit_files import derived_facts, same_stream_keys
 
 CODED, UNIT = "coded", "unit.json"
 
@@ -82,35 +82,35 @@ def _unit_facts(original: str, settings: CodecSettings, given: SuppliedStream | 
     """Return all facts that determine a unit's bytes, which its key hashes.
 
     The identity of the encoder includes its version, so a new version codes again. The number of threads, the machine
-    and the split are not included. Facts that were introduced later are omitted if they have no effect, so that the
-    keys of older units stay valid.
+    and the split are not included.
     """
     recipe, tools = work.recipe, work.tools
-    omitted = {"threads"} if settings.ctc else {"threads", "ctc"}
-    facts = {
+    if recipe.stream_planes and given is not None and not given.is_vvc:
+        raise ConfigError(f"{given.path}: {', '.join(recipe.stream_planes)} are rebuilt from VVC streams only")
+    return {
         "schema": SCHEMA,
         "original": original,
         "codec": recipe.codec,
         "encoder": work.identity,
-        "settings": {key: value for key, value in vars(settings).items() if key not in omitted},
+        "settings": {key: value for key, value in vars(settings).items() if key != "threads"},
         "decoder_output": [tools.trace, *tools.prediction],
+        "block_reader": block_reader_version("vvc" if given is not None and given.is_vvc else recipe.codec, tools),
+        "given": None if given is None else _given_facts(given, work.store),
+        **derived_facts(recipe.rebuilt_files, recipe.temporal_files),
     }
-    reader = block_reader_version("vvc" if given is not None and given.is_vvc else recipe.codec, tools)
-    if reader is not None:
-        facts["block_reader"] = reader
-    if recipe.stream_planes and given is not None and not given.is_vvc:
-        raise ConfigError(f"{given.path}: {', '.join(recipe.stream_planes)} are rebuilt from VVC streams only")
-    if recipe.rebuilt_files:
-        facts[REBUILT] = rebuilt_facts(recipe.rebuilt_files)
-    if recipe.temporal_files:
-        facts[TEMPORAL] = temporal_facts(recipe.temporal_files)
-    if given is not None:
-        supplied: dict[str, Any] = {"file": given.path.name, "sha256": source_sha256(given.path, work.store)}
-        supplied |= {"stated_qps": given.stated_qps, "reading": given.reading}
-        if given.total_bits is not None:
-            supplied |= {"picture_bits": given.picture_bits, "total_bits": given.total_bits}
-        facts["given"] = supplied if given.checked else supplied | {"checked": False}
-    return facts
+
+
+def _given_facts(given: SuppliedStream, store: Path) -> dict[str, Any]:
+    """Return the facts of a supplied file that determine a unit's bytes."""
+    return {
+        "file": given.path.name,
+        "sha256": source_sha256(given.path, store),
+        "stated_qps": given.stated_qps,
+        "reading": given.reading,
+        "picture_bits": given.picture_bits,
+        "total_bits": given.total_bits,
+        "checked": given.checked,
+    }
 
 
 def check_unchanged(plan: UnitPlan, work: Build) -> None:
@@ -144,7 +144,7 @@ def check_nothing_is_lost(plans: Sequence[UnitPlan], work: Build, advice: str) -
     units = "1 unit that does" if len(foreign) == 1 else f"{len(foreign)} units that do"
     raise StoreError(
         f"store {work.store} holds {units} not belong to recipe {work.recipe.name!r} with its present settings and "
-        f"encoder, or whose pictures an earlier codecnn read otherwise ({', '.join(listed)}): {advice}"
+        f"encoder ({', '.join(listed)}): {advice}"
     )
 
 

@@ -10,8 +10,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -107,16 +105,6 @@ class InLoopSpec(BaseModel):
 
 class _Spec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-    @model_serializer(mode="wrap")
-    def _without_empty_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit keys added after the first release unless they are set, so that older manifests stay byte-identical."""
-        later = {"seed", "variants", "encoders", "streams", "ctc", "planes", "times", "in_loop", "qp_scale"}
-        later |= {"qps_per_source"}
-        content = {key: value for key, value in handler(self).items() if value or key not in later}
-        if content.get("check") is True:
-            del content["check"]
-        return content
 
 
 class SequenceSpec(_Spec):

@@ -199,12 +199,6 @@ class StoredInLoop(Record):
     exact: bool
 
 
-class StoredSequence(Record):
-    """A sequence of the manifest's recipe."""
-
-    source: str
-
-
 class StoredQpScale(Record):
     """Conversion of the slice QPs of supplied pictures: two values of the codec, and the QPs that they became."""
 
@@ -224,16 +218,10 @@ class StoredRecipe(Record):
     internal_bit_depth: int
     params: dict[str, str]
     qp: list[int]
-    ctc: bool = False
-    in_loop: StoredInLoop | None = None
-    sequences: list[StoredSequence] = []
-    qp_scale: StoredQpScale | None = None
-    check: bool = True
-
-    @property
-    def sources(self) -> list[str]:
-        """Files, patterns and folders of the sequences, as the recipe names them."""
-        return [sequence.source for sequence in self.sequences]
+    ctc: bool
+    in_loop: StoredInLoop | None
+    qp_scale: StoredQpScale | None
+    check: bool
 
 
 class Manifest(Record):
@@ -245,4 +233,3 @@ class Manifest(Record):
     data_key: str
     ctus_sha256: str
     units_sha256: str
-    reader: int = Field(default=1, description="version of the reader of pictures by which all originals were read")

@@ -26,10 +26,10 @@ from codecnn.base.notebook import html_table
 from codecnn.codec import UNKNOWN_CODEC
 from codecnn.dataset.records import Manifest
 from codecnn.dataset.unit import Unit
-from codecnn.pictures.files import READER_VERSION, STILL_SUFFIXES, VIDEO_SUFFIXES, changed_name
+from codecnn.pictures.files import STILL_SUFFIXES
 
-SCHEMA = 2
-"""Version of the store's layout."""
+SCHEMA = 3
+"""Version of the store's layout and of the facts that keys of units hash."""
 
 MANIFEST, UNITS, CTUS = "manifest.json", "units.jsonl", "ctus.parquet"
 
@@ -185,40 +185,6 @@ def verify_store(store: Store) -> Iterator[tuple[str, str | None]]:
             yield name, "has other content than when it was built"
         else:
             yield name, None
-
-
-def doubtful_sources(store: Store) -> list[str]:
-    """List the sources of a store that reader version 1 may have read wrong, as its recipe names them.
-
-    That reader misread some kinds of still pictures and of layouts in names of raw files (see
-    `codecnn.pictures.files.READER_VERSION`). The store does not hold the sources, so which files were misread is known
-    only when the store is built again: that codes misread files again and keeps the units of all others.
-
-    Args:
-        store: The store.
-
-    Returns:
-        Sequences whose names state a layout that was ignored, then files, patterns and folders whose names do so, or
-        that can be still pictures; empty for stores of a later reader, and for stores that hold video only.
-    """
-    if store.manifest.reader >= READER_VERSION:
-        return []
-    names = dict.fromkeys(unit.name for unit in store.units if changed_name(unit.name))
-    # A sequence can have another name than its file.
-    sources = dict.fromkeys(
-        source
-        for source in store.manifest.recipe.sources
-        if _may_be_stills(source) or (changed_name(Path(source).stem) and Path(source).stem not in names)
-    )
-    return [*names, *sources]
-
-
-def _may_be_stills(source: str) -> bool:
-    """Return whether a source of a recipe can be still pictures that reader version 1 misread."""
-    suffix = Path(source).suffix.lower()
-    if source.startswith("skimage:"):
-        return suffix in (".tif", ".gif")
-    return suffix not in VIDEO_SUFFIXES
 
 
 def store_stats(store: Store) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Entries of a recipe for supplied material: streams, or decoded pictures whose QPs the recipe states."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import (
     BaseModel,
@@ -8,9 +8,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
     Tag,
-    model_serializer,
     model_validator,
 )
 
@@ -80,12 +78,6 @@ class DecodedSpec(BaseModel):
         if self.bits is not None and self.bitstream is not None:
             raise ValueError(f"{self.decoded}: give either bits or bitstream")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_unset_bits(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Omit the keys of bits unless they are set, so that older manifests stay byte-identical."""
-        later = ("bits", "bitstream")
-        return {key: value for key, value in handler(self).items() if value is not None or key not in later}
 
 
 StreamSpec = Annotated[

@@ -45,11 +45,6 @@ from codecnn.pictures.motion import MATCHER_VERSION, References, temporal_planes
 
 BLOCKS_FILE, BLOCK_PLANES_FILE, TRANSFORMS_FILE = "blocks.parquet", "block_planes.npy", "transforms.npy"
 LOG_FILE = "log.txt"
-REBUILT = "rebuilt"
-"""Key of `rebuilt_facts` among the facts that a unit's key hashes."""
-TEMPORAL = "temporal"
-"""Key of `temporal_facts` among the facts that a unit's key hashes."""
-
 _REBUILT_FILES = sorted({file_of(name) for name in RECIPE_PLANES if name not in TEMPORAL_PLANES})
 
 
@@ -61,7 +56,7 @@ def write_blocks(folder: Path, blocks: BlockTable, sequence: CodedSequence, *, t
         blocks: The CU table.
         sequence: The coded sequence.
         transforms: Also write the columns and planes of the transforms. They are omitted unless the recipe asks for
-            them, so that units of older recipes stay byte-identical.
+            them, so that other units stay small.
     """
     write_table(folder / BLOCKS_FILE, blocks if transforms else blocks.without_transforms())
     form = sequence.format
@@ -214,14 +209,17 @@ def unit_record(
     )
 
 
-def rebuilt_facts(files: Sequence[str]) -> dict[str, Any]:
-    """Return the facts that a unit's key hashes under REBUILT if `files` are rebuilt from its bitstream."""
-    return {"files": list(files), "rebuilder": REBUILDER_VERSION}
+def derived_facts(rebuilt: Sequence[str], temporal: Sequence[str]) -> dict[str, Any]:
+    """Return the part of a unit's key that belongs to files computed from its bitstream and its decoded pictures.
 
-
-def temporal_facts(files: Sequence[str]) -> dict[str, Any]:
-    """Return the facts that a unit's key hashes under TEMPORAL if its temporal planes are in `files`."""
-    return {"files": list(files), "matcher": MATCHER_VERSION}
+    Args:
+        rebuilt: Files that are rebuilt from the bitstream.
+        temporal: Files of temporal planes.
+    """
+    return {
+        "rebuilt": {"files": list(rebuilt), "rebuilder": REBUILDER_VERSION if rebuilt else None},
+        "temporal": {"files": list(temporal), "matcher": MATCHER_VERSION if temporal else None},
+    }
 
 
 def same_stream_keys(facts: dict[str, Any]) -> list[str]:
@@ -229,10 +227,10 @@ def same_stream_keys(facts: dict[str, Any]) -> list[str]:
 
     Such units differ only in the files that are computed from the bitstream and the decoded pictures.
     """
-    bare = {name: value for name, value in facts.items() if name not in (REBUILT, TEMPORAL)}
-    rebuilt = [{REBUILT: rebuilt_facts(files)} if files else {} for files in _subsets(_REBUILT_FILES)]
-    temporal = [{TEMPORAL: temporal_facts(files)} if files else {} for files in _subsets(sorted(LUMA_FILES))]
-    return [sha256_json(bare | first | second) for first in rebuilt for second in temporal]
+    temporal = _subsets(sorted(LUMA_FILES))
+    return [
+        sha256_json(facts | derived_facts(first, second)) for first in _subsets(_REBUILT_FILES) for second in temporal
+    ]
 
 
 def _subsets(files: Sequence[str]) -> list[tuple[str, ...]]:

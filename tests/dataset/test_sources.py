@@ -1,4 +1,4 @@
-"""Sources of a recipe: refused before anything is coded, and read again where an earlier version misread them."""
+"""Sources of a recipe: refused before anything is coded."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from skimage.io import imsave
 from codecnn.api.config import load_recipe
 from codecnn.api.demo import run_demo
 from codecnn.base.errors import CodecnnError, ConfigError, FormatError, StoreError
-from codecnn.dataset import build_store, doubtful_sources, open_store
+from codecnn.dataset import build_store, open_store
 from codecnn.pictures.files import open_video
 from tests.helpers.still_kinds import KINDS
 
@@ -72,39 +72,6 @@ def test_folders_are_checked_too(tmp_path: Path, encoder_is_off: None) -> None:
     recipe = write_recipe(tmp_path, "source: frames, series: true")
     with pytest.raises(FormatError, match=r"1\.png is 14x8, but 0\.png, the first of its folder, is 12x8"):
         build(recipe, tmp_path / "store")
-
-
-def test_verify_names_what_an_earlier_version_misread_and_a_new_build_codes_it_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run
-) -> None:
-    """An older store has keys without the properties that were ignored, and a manifest without a reader."""
-    for name in ("rgb.png", "palette.tif", "pages3.tif", "orientation6.jpg"):
-        WRITE[name](tmp_path / name)
-    (tmp_path / "clip_40x24_nv12.yuv").write_bytes(bytes(range(240)) * 6)
-    (tmp_path / "plain_40x24.yuv").write_bytes(bytes(range(240)) * 6)
-    sources = ["rgb.png", "palette.tif", "pages3.tif", "orientation6.jpg", "plain_40x24.yuv"]
-    named = "source: clip_40x24_nv12.yuv, name: renamed"
-    recipe = write_recipe(tmp_path, *(f"source: {name}" for name in sources), named)
-    store = tmp_path / "store"
-    with monkeypatch.context() as older:
-        older.setattr("codecnn.dataset.originals.changed_reading", lambda *_, **__: {})
-        units = {unit.name: unit.key for unit in build(recipe, store).units}
-    manifest = json.loads((store / "manifest.json").read_text())
-    assert doubtful_sources(open_store(store)) == []
-    del manifest["reader"]
-    (store / "manifest.json").write_text(json.dumps(manifest))
-    doubtful = doubtful_sources(open_store(store))
-    assert set(doubtful) == {"rgb.png", "palette.tif", "pages3.tif", "orientation6.jpg", "clip_40x24_nv12.yuv"}
-    status, text, _ = run("dataset", "verify", store)
-    assert status == 0
-    assert all(name in text for name in doubtful)
-    assert "with --prune" in text
-    with pytest.raises(StoreError, match=r"4 units that do not belong .* read otherwise"):
-        build(recipe, store)
-    again = {unit.name: unit.key for unit in build(recipe, store, prune=True).units}
-    changed = {name for name, key in again.items() if units[name] != key}
-    assert changed == {"palette", "pages3", "orientation6", "renamed"}
-    assert doubtful_sources(open_store(store)) == []
 
 
 def test_pictures_that_are_mostly_padding_have_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -215,4 +182,3 @@ def test_more_qps_for_each_source_than_there_are_is_refused(tmp_path: Path) -> N
 def test_manifests_of_recipes_without_the_key_stay_as_they_were(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text("name: mine\nqp: [27, 32]\nsequences:\n  - {source: a.png, split: train}\n")
-    assert "qps_per_source" not in load_recipe(path).model_dump(by_alias=True)

@@ -18,7 +18,7 @@ import codecnn
 from codecnn.api.config import load_recipe
 from codecnn.base.cluster import parse_shard
 from codecnn.base.errors import ConfigError, DiskFullError, EncoderError, MissingFileError, StoreError
-from codecnn.base.files import sha256_file
+from codecnn.base.files import sha256_file, write_json
 from codecnn.base.leftovers import part_path
 from codecnn.codec import VvcCodec
 from codecnn.dataset import (
@@ -327,6 +327,12 @@ def test_folders_without_a_store_are_refused(tmp_path):
     with pytest.raises(MissingFileError, match="does not exist"):
         open_store(tmp_path / "none")
     with pytest.raises(StoreError, match="not a store"):
+        open_store(tmp_path)
+
+
+def test_a_store_of_another_schema_is_refused(tmp_path):
+    write_json(tmp_path / "manifest.json", {"schema": 2, "units": 1})
+    with pytest.raises(StoreError, match="has schema 2, this codecnn reads schema 3: build it again"):
         open_store(tmp_path)
 
 

@@ -10,8 +10,7 @@ from skimage.transform import rescale
 
 from codecnn.api.config import load_recipe
 from codecnn.base.errors import ConfigError
-from codecnn.codec import CodecTools
-from codecnn.dataset import Recipe, Variant, build_store, expand, open_store, originals, planning, store_stats
+from codecnn.dataset import Recipe, Variant, build_store, expand, open_store, originals, store_stats
 from codecnn.dataset.variants import VariantsSpec, area_mean, fit_scale, uniform, vary_picture, vary_rgb
 from codecnn.pictures.files import Picture, VideoFormat, create_video, open_raw, open_video, read_still
 from tests.helpers.store_units import hashes
@@ -298,26 +297,6 @@ def test_encoder_settings(tiny_recipe):
         load_recipe(tiny_recipe, ["encoders=[{share: 1}, {preset: fast}]"])
     with pytest.raises(ConfigError, match="ctu_size"):
         load_recipe(tiny_recipe, ["encoders=[{ctu_size: 65}]"])
-
-
-def test_keys_and_manifests_of_older_recipes_do_not_change(tmp_path):
-    """Keys recorded before variants and encoders existed: units coded then are not coded again."""
-    (tmp_path / "a.png").write_bytes(b"a")
-    values = {"name": "r", "preset": "fast", "qp": [22, 42], "ctu_size": 64, "params": {"EDO": 0}}
-    recipe = Recipe.model_validate(values | {"sequences": [{"source": "a.png", "scales": [1, 0.5]}]})
-    work = planning.Build(recipe, CodecTools(), tmp_path, "none", "1of1")
-    plans = planning.plan_units(expand(recipe, tmp_path), work, 1)
-    assert [(plan.original, plan.key[:16]) for plan in plans] == RECORDED
-    dumped = recipe.model_dump(by_alias=True)
-    assert not {"seed", "variants", "encoders"} & (dumped.keys() | dumped["sequences"][0].keys())
-
-
-RECORDED = [
-    ("originals/a_639f6747fa2697c0.yuv", "342603dcbdbd3a0a"),
-    ("originals/a_639f6747fa2697c0.yuv", "1e331eca8e5ea153"),
-    ("originals/a_x0.5_855c39bea3ba32cc.yuv", "04439cbaef2c3790"),
-    ("originals/a_x0.5_855c39bea3ba32cc.yuv", "2ec7ac0c83237eb7"),
-]
 
 
 @pytest.fixture(scope="module")

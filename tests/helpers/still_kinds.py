@@ -39,7 +39,6 @@ class Kind:
         refused: Text of the message, if it is refused.
         warning: Text of the warning, if there is one.
         tolerance: Largest error of lossy samples.
-        reread: Reader version 1 read other samples, or refused the file.
     """
 
     name: str
@@ -48,7 +47,6 @@ class Kind:
     refused: str = ""
     warning: str = ""
     tolerance: int = 0
-    reread: bool = False
 
 
 def tiff(samples: np.ndarray | Sequence[np.ndarray], **options: Any) -> Callable[[Path], None]:
@@ -337,53 +335,46 @@ TIFF_KINDS = [
             f"grey{bits}bit.tif",
             tiff(few_bits(bits), photometric="minisblack", bitspersample=bits),
             [spread(few_bits(bits), bits)],
-            reread=True,
         )
         for bits in (2, 4, 6, 10, 12, 14)
     ),
-    Kind("rgb12bit.tif", tiff(DEEP >> 4, photometric="rgb", bitspersample=12), [spread(DEEP >> 4, 12)], reread=True),
-    Kind("white_is_zero.tif", tiff(255 - GREY, photometric="miniswhite"), [GREY], reread=True),
-    Kind("white_is_zero_16.tif", tiff(65535 - DEEP[:, :, 0], photometric="miniswhite"), [DEEP[:, :, 0]], reread=True),
+    Kind("rgb12bit.tif", tiff(DEEP >> 4, photometric="rgb", bitspersample=12), [spread(DEEP >> 4, 12)]),
+    Kind("white_is_zero.tif", tiff(255 - GREY, photometric="miniswhite"), [GREY]),
+    Kind("white_is_zero_16.tif", tiff(65535 - DEEP[:, :, 0], photometric="miniswhite"), [DEEP[:, :, 0]]),
     Kind(
         "white_is_zero_bits.tif",
         tiff(GREY <= 120, photometric="miniswhite"),
         [(GREY > 120) * np.uint8(255)],
-        reread=True,
     ),
     Kind(
         "white_is_zero_4.tif",
         tiff(inverted(few_bits(4), 4), photometric="miniswhite", bitspersample=4),
         [spread(few_bits(4), 4)],
-        reread=True,
     ),
-    Kind("palette.tif", tiff(INDICES, **_INDEXED), [PALETTE[INDICES]], reread=True),
-    Kind("palette_lzw.tif", tiff(INDICES, compression="lzw", **_INDEXED), [PALETTE[INDICES]], reread=True),
+    Kind("palette.tif", tiff(INDICES, **_INDEXED), [PALETTE[INDICES]]),
+    Kind("palette_lzw.tif", tiff(INDICES, compression="lzw", **_INDEXED), [PALETTE[INDICES]]),
     Kind(
         "palette_shifted.tif",
         tiff(INDICES, photometric="palette", colormap=colour_map(PALETTE, 256)),
         [PALETTE[INDICES]],
-        reread=True,
     ),
     Kind(
         "palette_8bit.tif",
         tiff(INDICES, photometric="palette", colormap=colour_map(PALETTE, 1)),
         [PALETTE[INDICES]],
-        reread=True,
     ),
-    Kind("palette_4.tif", palette_of_4_bits, [PALETTE[INDICES]], reread=True),
+    Kind("palette_4.tif", palette_of_4_bits, [PALETTE[INDICES]]),
     Kind(
         "palette_16bit.tif",
         tiff(INDICES, photometric="palette", colormap=colour_map(PALETTE, 251)),
         [PALETTE[INDICES].astype(np.uint16) * 251],
-        reread=True,
     ),
     Kind(
         "palette_of_65536.tif",
         tiff(INDICES.astype(np.uint16), photometric="palette", colormap=colour_map(PALETTE, 257, 65536)),
         [PALETTE[INDICES]],
-        reread=True,
     ),
-    Kind("palette_pillow.tif", pillow_tiff(RGB, "P"), [ADAPTIVE], reread=True),
+    Kind("palette_pillow.tif", pillow_tiff(RGB, "P"), [ADAPTIVE]),
     *(Kind(f"{name}.tif", tiff(RGB, photometric="rgb", compression=name), [RGB]) for name in _LOSSLESS),
     Kind("lzw16.tif", tiff(DEEP, photometric="rgb", compression="lzw", predictor=True), [DEEP]),
     Kind("deflate_tiles.tif", tiff(DEEP, photometric="rgb", compression="zlib", predictor=True, tile=(16, 16)), [DEEP]),
@@ -476,12 +467,12 @@ TIFF_KINDS = [
         refused="5 channels",
     ),
     Kind("three_bands.tif", old_photometric(1), refused="3 channels"),
-    Kind("pages3.tif", tiff(PAGES, photometric="minisblack"), PAGES, reread=True),
-    Kind("pages4.tif", tiff([*PAGES, GREY], photometric="minisblack"), [*PAGES, GREY], reread=True),
-    Kind("pages2.tif", tiff(PAGES[:2], photometric="minisblack"), PAGES[:2], reread=True),
-    Kind("pages_rgb.tif", tiff([RGB, RGB[::-1]], photometric="rgb"), [RGB, RGB[::-1]], reread=True),
-    Kind("pages_appended.tif", pages(*((page, {"photometric": "minisblack"}) for page in PAGES)), PAGES, reread=True),
-    Kind("pages_pillow.tif", save(PAGES), PAGES, reread=True),
+    Kind("pages3.tif", tiff(PAGES, photometric="minisblack"), PAGES),
+    Kind("pages4.tif", tiff([*PAGES, GREY], photometric="minisblack"), [*PAGES, GREY]),
+    Kind("pages2.tif", tiff(PAGES[:2], photometric="minisblack"), PAGES[:2]),
+    Kind("pages_rgb.tif", tiff([RGB, RGB[::-1]], photometric="rgb"), [RGB, RGB[::-1]]),
+    Kind("pages_appended.tif", pages(*((page, {"photometric": "minisblack"}) for page in PAGES)), PAGES),
+    Kind("pages_pillow.tif", save(PAGES), PAGES),
     Kind(
         "page_and_thumbnail.tif",
         pages((RGB, {"photometric": "rgb"}), (RGB[::4, ::4], {"photometric": "rgb", "subfiletype": 1})),
@@ -493,14 +484,13 @@ TIFF_KINDS = [
         pages((RGB, {"photometric": "rgb"}), (RGB[::2, ::2], {"photometric": "rgb"})),
         refused="different sizes",
     ),
-    Kind("imagej.tif", lambda path: imwrite(path, np.asarray(PAGES), imagej=True), PAGES, reread=True),
+    Kind("imagej.tif", lambda path: imwrite(path, np.asarray(PAGES), imagej=True), PAGES),
     Kind("imagej_one_page.tif", imagej_stack, refused="stack"),
     *(
         Kind(
             f"orientation{value}.tif",
             tiff(turned(RGB, value), photometric="rgb", extratags=[(274, 3, 1, value, True)]),
             [RGB],
-            reread=value > 1,
         )
         for value in range(1, 9)
     ),
@@ -582,21 +572,19 @@ OTHER_KINDS = [
     Kind("sdr.png", png(RGB, 2, chunk(b"cICP", bytes([1, 13, 0, 1]))), [RGB]),
     Kind("profile.png", save(RGB, icc_profile=wide_profile("exchanged")), [RGB], warning="colour profile"),
     Kind("srgb_profile.png", save(RGB, icc_profile=wide_profile("sRGB")), [RGB]),
-    Kind("animated.png", save([RGB, RGB[::-1], RGB]), [RGB, RGB[::-1], RGB], reread=True),
+    Kind("animated.png", save([RGB, RGB[::-1], RGB]), [RGB, RGB[::-1], RGB]),
     Kind(
         "animated_behind_a_picture.png",
         save([GREY, PAGES[1], PAGES[2]], default_image=True),
         PAGES[1:],
-        reread=True,
     ),
     Kind(
         "animated_disposal.png",
         save([RGB, RGB[::-1], RGB], disposal=2, blend=0),
         [RGB, RGB[::-1], RGB],
-        reread=True,
     ),
-    Kind("animated.webp", save([RGB, RGB[::-1]], lossless=True), [RGB, RGB[::-1]], reread=True),
-    Kind("animated.gif", save(PAGES), [np.repeat(page[:, :, None], 3, axis=2) for page in PAGES], reread=True),
+    Kind("animated.webp", save([RGB, RGB[::-1]], lossless=True), [RGB, RGB[::-1]]),
+    Kind("animated.gif", save(PAGES), [np.repeat(page[:, :, None], 3, axis=2) for page in PAGES]),
     Kind("one.gif", save(GREY), [np.repeat(GREY[:, :, None], 3, axis=2)]),
     Kind("lossless.webp", save(RGB, lossless=True), [RGB]),
     Kind("lossy.webp", save(RGB, quality=95), [RGB], tolerance=12),
@@ -630,7 +618,6 @@ OTHER_KINDS = [
             save(turned(RGB, value), exif=exif(value), **({"quality": 95} if suffix == "jpg" else {"lossless": True})),
             [RGB],
             tolerance=12 if suffix == "jpg" else 0,
-            reread=value > 1,
         )
         for value in range(1, 9)
         for suffix in ("jpg", "png", "webp")
@@ -640,7 +627,6 @@ OTHER_KINDS = [
             f"deep_orientation{value}.png",
             png(turned(DEEP, value), 2, chunk(b"eXIf", exif(value).removeprefix(b"Exif\0\0"))),
             [DEEP],
-            reread=value > 1,
         )
         for value in (1, 6, 8)
     ),

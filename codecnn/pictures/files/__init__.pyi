@@ -8,11 +8,9 @@ from .ffmpeg import ffmpeg_path as ffmpeg_path
 from .ffmpeg import output_of as output_of
 from .ffmpeg import require_encoder as require_encoder
 from .ffmpeg import run as run
-from .files import READER_VERSION as READER_VERSION
 from .files import VIDEO_SUFFIXES as VIDEO_SUFFIXES
 from .files import VideoSummary as VideoSummary
 from .files import VideoWriter as VideoWriter
-from .files import changed_reading as changed_reading
 from .files import check_video as check_video
 from .files import create_video as create_video
 from .files import open_like as open_like
@@ -22,7 +20,6 @@ from .formats import VideoFormat as VideoFormat
 from .formats import frame_rate as frame_rate
 from .formats import parse_size as parse_size
 from .names import NameFields as NameFields
-from .names import changed_name as changed_name
 from .names import guess_format as guess_format
 from .names import parse_name as parse_name
 from .notices import warn as warn

@@ -19,7 +19,7 @@ from codecnn.pictures.files.notices import warn
 from codecnn.pictures.files.pictures import Picture, Plane, Video, check_selection
 from codecnn.pictures.files.pipes import STANDARD_STREAM, standard_input, standard_output
 from codecnn.pictures.files.probing import StreamInfo, probe_stream
-from codecnn.pictures.files.raw import depth_beside, is_raw_name, open_packed, raw_interpretation
+from codecnn.pictures.files.raw import depth_beside, is_raw_name, open_packed
 from codecnn.pictures.files.stills import (
     STILL_SUFFIXES,
     Change,
@@ -28,7 +28,6 @@ from codecnn.pictures.files.stills import (
     open_still,
     open_still_folder,
     still_format,
-    still_interpretation,
 )
 from codecnn.pictures.files.streams import STANDARD_NAMES, count_packets, open_stream
 from codecnn.pictures.files.y4m import format_frame_line, format_header, open_y4m
@@ -214,35 +213,6 @@ def _probe(path: Path, options: Mapping[str, Any]) -> StreamInfo:
     chosen = {name: options.get(name) for name in ("size", "bit_depth", "chroma")}
     _check_options(path, info.format, **chosen)
     return info
-
-
-READER_VERSION = 2
-"""Version of the reader of pictures; stores record it.
-
-Version 1 read palettes, WhiteIsZero samples, pages, rotation tags and animations of still pictures wrong, and ignored
-layouts and dots in the names of raw files.
-"""
-
-
-def changed_reading(path: Path | str, **options: Any) -> dict[str, Any]:
-    """Return properties that decide the samples of a file and that reader version 1 did not respect.
-
-    They are facts of the keys of a store's units: a file has another key only if it was read otherwise before.
-
-    Args:
-        path: File or folder that `open_video` opens.
-        options: Its options size, bit_depth, chroma, fps and packing, which matter for raw files.
-
-    Returns:
-        The properties; empty if the samples are those that version 1 read.
-
-    Raises:
-        CodecnnError: As `open_video`.
-    """
-    path = Path(path)
-    if is_still(path):
-        return still_interpretation(path)
-    return raw_interpretation(path, **options) if is_raw_name(path) else {}
 
 
 def open_like(path: Path | str, form: VideoFormat) -> Video:

@@ -38,8 +38,6 @@ class NameFields(NamedTuple):
     chromas: tuple[str, ...] = ()
 
 
-_SIZE = re.compile(r"(?<![0-9A-Za-z])([1-9]\d{0,4})x([1-9]\d{0,4})(?!\d)", re.ASCII)
-"""Size as reader version 1 found it, also in front of a letter."""
 _SIZE_ALONE = re.compile(
     r"(?<![0-9A-Za-z])([1-9]\d{0,4})x([1-9]\d{0,4})(?=[-_. )\]]|[pi](?![a-z])|x\d{1,9}(?:[-_ .]|$)|$)", re.ASCII
 )
@@ -52,7 +50,6 @@ _UNIT_SEPARATOR = re.compile(r"(?<=\d)[-_ ](?=(?:bits?|fps|hz|frames?)(?:[-_ .]|
 """Separator between a number and its unit, as in `10-bit`."""
 _SEPARATOR = re.compile(r"[-_ ]+|(?<!\d)\.|\.(?!\d)|\.(?=4(?:00|20|22|44)(?:[-_ .]|$)|\d{1,2}b)", re.ASCII)
 """Separator of tokens. A dot between digits is a decimal point unless a chroma format or a bit depth follows it."""
-_PROGRESSIVE_BEFORE = r"p(?=[-_ \d]|$)"
 _PROGRESSIVE = r"p(?![024]1[026](?![0-9]))(?=[-_ .\d]|$)"
 _RATE = re.compile(r"(\d{1,6}(?:\.\d{1,5})?)(?:fps|hz|p)", re.ASCII)
 _BARE_NUMBER = re.compile(r"\d{1,6}(?:\.\d{1,5})?", re.ASCII)
@@ -63,12 +60,6 @@ _SAMPLES = re.compile(
     re.ASCII,
 )
 _DEPTH = re.compile(r"(\d{1,2})bits?", re.ASCII)
-_KNOWN_BEFORE = re.compile(
-    rf"(?:{_RATE.pattern}|{_BARE_NUMBER.pattern}|{_FRAMES.pattern})|p[024]1[026](?:le)?|gr[ae]y(?:\d{{1,2}}(?:le)?)?|"
-    r"(?:\d{1,2}b(?:its?|pp|pc)?)?(?:(?:yuv|p|i)?4(?:00|20|22|44)(?:p(?:\d{1,2})?(?:le)?)?)?",
-    re.ASCII,
-)
-"""Tokens that reader version 1 knew."""
 _RATES_WITHOUT_POINT = {"2397": "23.976", "2398": "23.976", "23976": "23.976", "2997": "29.97", "5994": "59.94"}
 _MAX_PLAUSIBLE_FPS = 240
 _RATE_FRACTIONS = (".94", ".97", ".976", ".98", ".88")
@@ -112,27 +103,6 @@ def is_pixel_format(text: str) -> bool:
     return parse_pixel_format(text) is not None or names_unreadable_format(text, stated=False)
 
 
-def parse_name_before(path: Path | str) -> NameFields:
-    """Return the fields of `parse_name` as reader version 1 found them, which keys of stores depend on.
-
-    It divided names at `-`, `_` and spaces only, and knew planar pixel formats and p010 to p416 only.
-    """
-    stem, _ = _divide(path)
-    size = _SIZE.search(stem)
-    if size is None:
-        return NameFields()
-    tokens = enumerate(_tokens(_behind(stem, size, _PROGRESSIVE_BEFORE), re.compile(r"[-_ ]+")))
-    parts = [_parse_token(token, after_size=place == 0) for place, token in tokens if _KNOWN_BEFORE.fullmatch(token)]
-    return _join(size, parts)
-
-
-def changed_name(stem: str) -> bool:
-    """Return whether reader version 1 found other fields in a name without extension."""
-    path = Path(f"{stem}.yuv")
-    # The number of pictures changes no sample.
-    return parse_name(path)._replace(frames=None) != parse_name_before(path)._replace(frames=None)
-
-
 def _divide(path: Path | str) -> tuple[str, str]:
     """Return the stem of a path and its extension without the dot, in lower case."""
     path = Path(path)
@@ -142,10 +112,10 @@ def _divide(path: Path | str) -> tuple[str, str]:
     return path.stem.lower(), path.suffix[1:].lower()
 
 
-def _behind(stem: str, size: re.Match[str], pattern: str = _PROGRESSIVE) -> str:
-    """Return the part of a stem behind the size, without a `p` for progressive pictures, which `pattern` finds."""
+def _behind(stem: str, size: re.Match[str]) -> str:
+    """Return the part of a stem behind the size, without a `p` for progressive pictures."""
     text = stem[size.end() :]
-    return text[1:] if re.match(pattern, text) else text
+    return text[1:] if re.match(_PROGRESSIVE, text) else text
 
 
 def _normalised(text: str) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from codecnn.base.errors import ConfigError, FormatError, MissingFileError
 from codecnn.pictures.files.formats import CHROMA_SUBSAMPLING, VideoFormat
-from codecnn.pictures.files.names import NameFields, guess_format, is_pixel_format, parse_name, parse_name_before
+from codecnn.pictures.files.names import NameFields, guess_format, is_pixel_format, parse_name
 from codecnn.pictures.files.pictures import Plane, ReadPlanes, Video, planes_at
 from codecnn.pictures.files.pixel_formats import PLANAR, PixelFormat, parse_pixel_format
 
@@ -227,26 +227,6 @@ def _check_default_depth(path: Path) -> None:
                 f"{path} looks like samples of more than 8 bits, because every second byte is at most {high.max()}: "
                 f"give its bit depth, e.g. {hint}, or --bit-depth 8 if it has 8"
             )
-
-
-def raw_interpretation(path: Path, **options: Any) -> dict[str, Any]:
-    """Return the format in which a raw file is read, if reader version 1 read it in another one, else nothing.
-
-    It is a fact of the keys of a store's units, so that a file that was read otherwise has another key.
-
-    Args:
-        path: The raw file.
-        options: Options of `open_packed`.
-
-    Raises:
-        CodecnnError: As `open_packed`, except errors of the file itself.
-    """
-    video_format, layout = _resolve(path, parse_name(path), **options)
-    with contextlib.suppress(FormatError):
-        if (video_format, layout) != _resolve(path, parse_name_before(path), **options):
-            facts = vars(video_format) | {"fps": None if video_format.fps is None else str(video_format.fps)}
-            return facts | {"layout": PLANAR if layout is None else layout.name}
-    return {}
 
 
 def _resolve(

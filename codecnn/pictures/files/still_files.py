@@ -12,7 +12,7 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +62,6 @@ class StillFile:
         orientations: Orientation of each picture, see `upright`.
         stored_bands: Function that yields the samples of a picture as stored, given its number, in bands of rows from
             top to bottom. All bands but the last have an even number of rows.
-        interpretation: Properties of the file that decide its samples and that reader version 1 did not respect; empty
-            if the samples are those that it read.
     """
 
     path: Path
@@ -72,7 +70,6 @@ class StillFile:
     grey: bool
     orientations: tuple[int, ...]
     stored_bands: Callable[[int], Iterator[Samples]]
-    interpretation: dict[str, Any] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -155,11 +152,8 @@ def still_file(
         with readable(path):
             yield from watched((without_alpha(band, path) for band in joined_rows(parts(number))), path)
 
-    interpretation: dict[str, Any] = {"orientation": orientation} if orientation != 1 else {}
-    if count > 1:
-        interpretation["pictures"] = count
     upright = upright_size(size, orientation)
-    return StillFile(path, upright, channels, channels < 3, (orientation,) * count, stored_bands, interpretation)
+    return StillFile(path, upright, channels, channels < 3, (orientation,) * count, stored_bands)
 
 
 def pillow_parts(source: Path | bytes, number: int = 0) -> Iterator[NDArray[Any]]:

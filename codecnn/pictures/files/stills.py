@@ -192,20 +192,6 @@ def check_stills(path: Path) -> None:
         _check_same(each, _stored_size(each), paths[0], size)
 
 
-def still_interpretation(path: Path) -> dict[str, Any]:
-    """Return the properties of a still picture that reader version 1 did not respect, see `StillFile`.
-
-    They are facts of the keys of a store's units, so that a picture that was read otherwise has another key. Of a
-    folder they are those of its files by name, without the files that have none.
-
-    Raises:
-        CodecnnError: As `read_still`.
-    """
-    if path.is_dir():
-        return {file.name: facts for file in stills_in(path) if (facts := still_interpretation(file))}
-    return _open(path).interpretation
-
-
 def open_still(
     path: Path | str,
     *,

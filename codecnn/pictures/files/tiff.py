@@ -68,7 +68,6 @@ def open_tiff(path: Path) -> StillFile:
             listed = ", ".join(f"{width}x{height}" for width, height in dict.fromkeys(sizes))
             raise FormatError(f"{path} has pages of different sizes ({listed}): save each page as a file of its own")
         profiles = [tag.value for number in numbers if (tag := pages[number].tags.get(_ICC)) is not None]
-        interpretation = _interpretation([pages[number] for number in numbers], orientations)
     for icc in dict.fromkeys(profile for profile in profiles if isinstance(profile, bytes)):
         warn_of_profile(path, icc)
 
@@ -80,7 +79,7 @@ def open_tiff(path: Path) -> StillFile:
     first = pages[numbers[0]]
     grey = _BASE_CHANNELS[int(first.photometric)] == 1 and int(first.photometric) != _PALETTE
     channels = max(pages[number].samplesperpixel for number in numbers)
-    return StillFile(path, sizes[0], channels, grey, tuple(orientations), stored_bands, interpretation)
+    return StillFile(path, sizes[0], channels, grey, tuple(orientations), stored_bands)
 
 
 def _check_stack(file: Any, pages: Sequence[Any], path: Path) -> None:
@@ -136,22 +135,6 @@ def _orientation(page: Any) -> int:
         if tag is not None and int(tag.value) in range(1, 9):
             return int(tag.value)
     return 1
-
-
-def _interpretation(pages: Sequence[Any], orientations: Sequence[int]) -> dict[str, Any]:
-    """Return the properties by which the samples differ from those of reader version 1, see `StillFile`."""
-    facts: dict[str, Any] = {}
-    if len(pages) > 1:
-        facts["pictures"] = len(pages)
-    if set(orientations) != {1}:
-        facts["orientation"] = list(orientations)
-    kinds = {int(page.photometric) for page in pages} & {_WHITE_IS_ZERO, _PALETTE}
-    if kinds:
-        facts["photometric"] = sorted(kinds)
-    bits = {page.bitspersample for page in pages} - {1, 8, 16}
-    if bits:
-        facts["bits"] = sorted(bits)
-    return facts
 
 
 def _parts(page: Any, path: Path) -> Iterator[NDArray[Any]]:

@@ -5,7 +5,6 @@ import re
 import subprocess
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from codecnn.base.errors import CodecnnError, ConfigError, FormatError
 from codecnn.pictures.files import (
     NameFields,
     VideoFormat,
-    changed_reading,
     ffmpeg_path,
     guess_format,
     open_like,
@@ -264,31 +262,6 @@ def test_number_of_pictures_in_the_name_excludes_another_format(tmp_path: Path, 
 def test_other_numbers_of_pictures_are_read(tmp_path: Path) -> None:
     for count in (1, 3, 5):
         assert len(open_video(write_zeros(tmp_path / "a_8x4_f7.yuv", VideoFormat(8, 4), count))) == count
-
-
-KEYS: dict[str, tuple[dict[str, Any], bool]] = {
-    "a_64x48_25_10bit_420.yuv": ({}, False),
-    "a_64x48_p010.yuv": ({}, False),
-    "a_64x48_yuv420p10le.yuv": ({}, False),
-    "a_64x48.yuv420p.yuv": ({}, False),
-    "a_64x48.yuv420p10le.yuv": ({}, True),
-    "a_64x48.yuv420p10le.yuv ": ({"bit_depth": 8}, False),
-    "a_64x48_nv12.yuv": ({}, True),
-    "a_64x48_nv12.yuv ": ({"packing": "planar"}, False),
-    "a_64x48_yuv422p10be.yuv": ({}, True),
-    "10bit_64x48.yuv": ({}, True),
-    "10bit_64x48_10bit.yuv": ({}, False),
-    "a_64x48.25.yuv": ({}, True),
-    "a_64x48_59.94.yuv": ({}, False),
-    "plain.yuv": ({"size": "64x48"}, False),
-    "plain_10bit.yuv": ({"size": "64x48"}, True),
-}
-
-
-@pytest.mark.parametrize("name", KEYS)
-def test_interpretation_is_stated_where_an_earlier_reader_had_another(name: str) -> None:
-    options, changed = KEYS[name]
-    assert bool(changed_reading(name.strip(), **options)) == changed
 
 
 def test_files_of_users(shared_data: Path) -> None:
