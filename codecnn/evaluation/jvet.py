@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from codecnn.base.errors import MissingFileError, TableError
 from codecnn.base.files import provenance, read_json, write_csv, write_text
 from codecnn.base.outputs import check_outputs, claim_results
-from codecnn.evaluation.in_loop import LoopModel, LoopResults, LoopRow
+from codecnn.evaluation.in_loop import LoopResults, LoopRow
 from codecnn.evaluation.report import render
 from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
 from codecnn.evaluation.rows import (
@@ -282,9 +282,7 @@ def _loop_tables(results: LoopResults) -> tuple[Table, ...]:
 
 
 def _loop_table(results: LoopResults, model: str, chain: str) -> Table:
-    # Files of earlier versions do not describe the filters.
-    unknown = LoopModel(weights_sha256=None, kmac_per_pixel=None, parameters=None, device="")
-    facts = results.models.get(model, unknown)
+    facts = results.models[model]
     points = _loop_points([row for row in results.rows if row.model == model], chain)
     notes: list[str] = []
     rows = tuple(_loop_rows(points, notes))
@@ -298,7 +296,7 @@ def _loop_table(results: LoopResults, model: str, chain: str) -> Table:
         decisions=results.decisions,
         kmac_per_pixel=facts.kmac_per_pixel,
         parameters=facts.parameters,
-        device=facts.device or None,
+        device=facts.device,
         rows=rows,
         points=points,
         notes=(*notes, *_missing(points)),

@@ -173,7 +173,7 @@ class Cell:
         ctus: Parquet file with a row for each CTU.
         device: Device on which the filter was timed; "unknown" if the file of the cell does not name it.
         threads: Number of CPU threads of PyTorch when the filter was timed; None if the file does not state it.
-        runtime: Record of how the network was computed; None for other filters and files of earlier versions.
+        runtime: Record of how the network was computed; None for other filters.
     """
 
     model: str

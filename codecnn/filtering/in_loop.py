@@ -105,7 +105,7 @@ class InLoopCodec:
 
         The hexadecimal digits are those of the file of the library, and of the filter's `filter_key`.
 
-        The end of the text, "in messages", says that the bitstream carries the decisions; earlier ones did not.
+        The end of the text, "in messages", says that the bitstream carries the decisions.
         """
         filter_ = f"{self.weights.stem} ({self.key[:12]})"
         version = f"{load_library(self.library).version} ({content_sha256(self.library)[:12]})"

@@ -1,6 +1,5 @@
 """State of a run and its checkpoint file, from which a run continues exactly as if it had not been stopped."""
 
-import contextlib
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.swa_utils import AveragedModel
@@ -129,8 +127,7 @@ class State:
             for name in _NUMBERS:
                 setattr(self, name, content[name])
             self._settled = content["losses"]
-            if content.get("form") is not None:  # checkpoints of codecnn 0.1 have none
-                self.form = Form(**content["form"])
+            self.form = None if content["form"] is None else Form(**content["form"])
         except Exception as error:  # arbitrary bytes can break the reader anywhere
             reason = (str(error) or type(error).__name__).splitlines()[0]
             raise StoreError(f"{path} is not a checkpoint of this run: {reason}") from error
@@ -163,7 +160,7 @@ def open_run(run: Path, task: Task, settings: LoopSettings, state: State, proces
                 write_json(run / name, content)
         return
     before = read_json(run / CONFIG)
-    changed = _changed(before, config, type(settings))
+    changed = _changed(before, config)
     if changed:
         raise ConfigError(
             f"{run} was started with another configuration ({changed} differs): restore the old values, or start a "
@@ -172,7 +169,7 @@ def open_run(run: Path, task: Task, settings: LoopSettings, state: State, proces
     state.load(run / CHECKPOINT)
     if state.form is None:  # the settings of the run left nothing open
         started = before["training"]
-        state.form = Form(started.get("precision", "float32"), started.get("compile") is True)
+        state.form = Form(started["precision"], started["compile"] is True)
     if process.first:
         # The rows after the checkpoint are written again.
         write_jsonl(run / METRICS, [row for row in read_jsonl(run / METRICS) if row["step"] <= state.reported])
@@ -187,16 +184,10 @@ def log(run: Path, event: str, step: int, **facts: Any) -> None:
     append_jsonl(run / LOG, {"event": event, "step": step, **facts})
 
 
-def _changed(before: dict[str, Any], config: dict[str, Any], settings: type[LoopSettings]) -> str:
-    """List the keys whose values differ from those that a run was started with.
-
-    A setting that did not exist when the run was started has its default value there. Precision "auto" agrees with any
-    precision of the run.
-    """
+def _changed(before: dict[str, Any], config: dict[str, Any]) -> str:
+    """List the keys whose values differ from those that a run was started with; "auto" agrees with any precision."""
     names = [key for key in config if key not in ("training", CODE) and before.get(key) != config[key]]
     old, new = before.get("training", {}), config["training"]
-    with contextlib.suppress(ValidationError):  # edited, or of another version: the comparison of keys still applies
-        old = settings.model_validate({key: value for key, value in old.items() if key in new}).model_dump(mode="json")
     free = (*FREE, "precision") if new["precision"] == "auto" else FREE
     names += [f"training.{key}" for key in new if key not in free and old.get(key) != new[key]]
     return ", ".join(sorted(names))

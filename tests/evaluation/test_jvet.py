@@ -185,13 +185,6 @@ def test_evaluation_in_the_loop_is_merged(tmp_path):
     first = in_loop.rows[0]
     assert (in_loop.label, first.filter_seconds, first.encoder_seconds) == ("in the loop", 0.25, 1.5)
     assert (in_loop.kmac_per_pixel, in_loop.parameters, in_loop.weights, in_loop.device) == (17.5, 200, "abc", "cpu")
-    # A file of an earlier version, without `models` and encoder times.
-    old = loop.model_dump(exclude={"models"})
-    for row in old["rows"]:
-        del row["encoder_seconds_per_picture"]
-    write_json(tmp_path / "loop" / "in_loop.json", old)
-    _, in_loop = merge_results([tmp_path / "loop"], tmp_path / "table")
-    assert (in_loop.kmac_per_pixel, in_loop.rows[0].encoder_seconds) == (None, None)
 
 
 def test_encoder_time_is_stored_on_request(tiny_store, tiny_recipe, tmp_path):

@@ -126,6 +126,7 @@ def test_figures_in_the_loop_state_the_reason(tmp_path):
     assert rates_of(rows, "in_loop", notes)["u"] is None
     assert notes == ["no BD-rate U of in_loop for clip: a picture has no error in U at QP 27"]
     settings = {"decisions": "ctu", "settings": {"preset": "medium"}, "library": "libvvenc", "rows": tuple(rows)}
+    settings["models"] = {"half": {"weights_sha256": "abc", "kmac_per_pixel": 1.0, "parameters": 2, "device": "cpu"}}
     loop = LoopResults(**settings, bd_rate={"half": {}}, bd_rate_per_sequence={})
     write_json(tmp_path / "loop" / "in_loop.json", loop.model_dump())
     table, _ = merge_results([tmp_path / "loop"], tmp_path / "table")

@@ -130,25 +130,6 @@ def test_the_choice_is_kept_on_resuming(tmp_path, clock):
         run_toy(tmp_path / "run", {"precision": "float32"}, resume=True)
 
 
-@pytest.mark.parametrize("given", [{"precision": "bfloat16"}, {}])
-def test_runs_of_older_versions_resume_in_their_form(tmp_path, clock, given):
-    """Their checkpoints have no form, and their configurations may have no precision."""
-    run = tmp_path / "run"
-    run_toy(tmp_path / "whole", given)
-    with pytest.raises(StoppedError):
-        run_toy(run, given, events={("loss", 12): 15})
-    checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
-    del checkpoint["form"]
-    torch.save(checkpoint, run / "checkpoint.pt")
-    config = json.loads((run / "config.json").read_text())
-    if not given:
-        del config["training"]["precision"]
-    (run / "config.json").write_text(json.dumps(config))
-    run_toy(run, AUTO, resume=True)
-    assert not clock[1]
-    assert weights_of(run) == weights_of(tmp_path / "whole")
-
-
 def test_the_fastest_network_is_compiled(tmp_path, monkeypatch, clock):
     calls = []
     monkeypatch.setattr(torch, "compile", lambda module: Wrapped(module, lambda x: calls.append(1) or x))

@@ -370,7 +370,7 @@ def loop_picture(coded: CodedPicture | LoopPicture, original: Picture, filtered:
 
 
 def _read_stream(folder: Path) -> LoopStream:
-    """Read the card of a stream; cards of earlier versions state no device and no threads."""
+    """Read the card of a stream; that of a stream without a filter states no device and no threads."""
     card = read_json(folder / CARD)
     pictures = tuple(LoopPicture.model_validate(picture) for picture in card["pictures"])
     added = sum(picture.message_bits + picture.hash_bits for picture in pictures)

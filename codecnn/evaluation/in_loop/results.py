@@ -74,8 +74,8 @@ class LoopStream:
         pictures: The pictures in output order.
         stream_bits: Size of the bitstream file in bits, without messages and hashes.
         folder: Folder of the stream.
-        encoder_seconds: CPU time of the encoder in seconds; None for streams of earlier versions.
-        device: Device on which the filter was timed; "unknown" for streams of earlier versions.
+        encoder_seconds: CPU time of the encoder in seconds; None if unknown.
+        device: Device on which the filter was timed.
         threads: Number of CPU threads of PyTorch during the timing; None if unknown.
         stream: The bitstream file; None if there is none.
     """
@@ -164,7 +164,7 @@ class LoopResults(_Record):
     settings: dict[str, Any]
     library: str
     psnr_peak: str = "jvet"
-    models: dict[str, LoopModel] = {}
+    models: dict[str, LoopModel]
     rows: tuple[LoopRow, ...]
     bd_rate: dict[str, dict[str, Rates]]
     bd_rate_per_sequence: dict[str, dict[str, dict[str, Rates]]]
