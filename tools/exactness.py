@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from codecnn.base.division import ceil_div
 from codecnn.base.files import append_jsonl, read_jsonl
 from codecnn.base.planes import CELL_PLANES, SLICE_TYPE_PLANE
 from codecnn.filtering.integer import (
@@ -163,7 +164,7 @@ def synthetic_planes(names: Sequence[str], picture: Picture, rng: np.random.Gene
         elif name == SLICE_TYPE_PLANE:
             planes[name] = np.full(picture.y.shape, rng.integers(2), np.float32)
         elif name not in planes:
-            cells = rng.integers(0, 4, (-(-height // 4), -(-width // 4))).repeat(4, axis=0).repeat(4, axis=1)
+            cells = rng.integers(0, 4, (ceil_div(height, 4), ceil_div(width, 4))).repeat(4, axis=0).repeat(4, axis=1)
             planes[name] = (cells[:height, :width] / CELL_PLANES[name].scale).astype(np.float32)
     return planes
 

@@ -38,6 +38,7 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from codecnn.base.division import ceil_div
 from codecnn.base.files import read_jsonl, write_json
 from codecnn.base.planes import QP_SCALE
 from codecnn.base.runtime import applied, current_device, float32_products
@@ -307,7 +308,7 @@ def plain_filter(model: FilterNetwork, picture: Picture, device: torch.device, p
 def photo_picture(width: int, height: int) -> Picture:
     """Return a grey 10-bit photograph, repeated to the size."""
     photo = skimage.data.coffee().mean(axis=2)
-    tiled = np.tile(photo, (-(-height // photo.shape[0]), -(-width // photo.shape[1])))[:height, :width]
+    tiled = np.tile(photo, (ceil_div(height, photo.shape[0]), ceil_div(width, photo.shape[1])))[:height, :width]
     return Picture((np.rint(4 * tiled).astype(np.uint16),), 10)
 
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, StoreError
 from codecnn.base.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, QP_PLANE, QP_SCALE, SLICE_TYPE_PLANE
 from codecnn.dataset.patches import FILE_PLANES, IntArray, Patch, PatchReader, PlaneCut
@@ -205,7 +206,7 @@ def pack(batch: Batch) -> tuple[Tensor, Layout]:
     Returns:
         The bytes, uint8 of shape (n,), and the layout for `unpack`.
     """
-    sizes = [-(-tensor.nbytes // 16) * 16 for tensor in batch.values()]
+    sizes = [ceil_div(tensor.nbytes, 16) * 16 for tensor in batch.values()]
     starts = [sum(sizes[:index]) for index in range(len(sizes))]
     packed = torch.empty(sum(sizes), dtype=torch.uint8)
     layout = []
@@ -376,7 +377,7 @@ def _stored_shape(reader: PatchReader, cut: PlaneCut, unit: int) -> tuple[int, i
     """Return the (height, width) of a plane in samples, or in cells."""
     height, width = reader.files.extent(cut.file, unit, 0 if cut.file in CELL_FILES else cut.index)[1]
     if cut.file in CELL_FILES:
-        return -(-height // BLOCK_SIZE), -(-width // BLOCK_SIZE)
+        return ceil_div(height, BLOCK_SIZE), ceil_div(width, BLOCK_SIZE)
     return height, width
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, StoreError
 from codecnn.base.planes import (
     BLOCK_SIZE,
@@ -174,7 +175,7 @@ class MappedUnits:
     def _map_cells(self, file: str, unit: int) -> npt.NDArray[Any]:
         path, form, count = self.paths[file][unit], self.formats[unit], self.counts[unit]
         cells = np.asarray(map_cells(path))
-        shape = (count, len(CELL_FILES[file]), -(-form.height // 4), -(-form.width // 4))
+        shape = (count, len(CELL_FILES[file]), ceil_div(form.height, 4), ceil_div(form.width, 4))
         if cells.shape != shape or cells.dtype != np.int8:
             raise StoreError(
                 f"{path} holds {cells.dtype} {cells.shape}, its unit requires int8 {shape}: build the store again"
@@ -343,7 +344,7 @@ class PatchReader:
         x, y = x - cut.halo, y - cut.halo
         # All cells that the window touches are repeated as samples, then the window is cut: it may start inside a cell.
         left, top = x // BLOCK_SIZE, y // BLOCK_SIZE
-        right, bottom = -(-(x + cut.side) // BLOCK_SIZE), -(-(y + cut.side) // BLOCK_SIZE)
+        right, bottom = ceil_div(x + cut.side, BLOCK_SIZE), ceil_div(y + cut.side, BLOCK_SIZE)
 
         def window(column: str) -> npt.NDArray[np.int8]:
             cells = np.empty((bottom - top, right - left), np.int8)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, StoreError
 from codecnn.dataset.patches import Patch
 from codecnn.dataset.store import CTUS
@@ -140,7 +141,7 @@ class Sampler:
         in the picture are then valid; with a border that is not a multiple of 8, at least other samples are.
         """
         if start > 0 and extent - start <= self._border:
-            return max(start - -(-self._border // ALIGNMENT) * ALIGNMENT, 0)
+            return max(start - ceil_div(self._border, ALIGNMENT) * ALIGNMENT, 0)
         return start
 
     def _around(self, rng: np.random.Generator, centre: int, extent: int) -> int:

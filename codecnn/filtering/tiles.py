@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.filtering.planes import Array
 from codecnn.models import (
@@ -177,7 +178,7 @@ def check_tile(tile: int | None) -> None:
 
 def tile_count(size: tuple[int, int], tile: int | None) -> int:
     """Return the number of tiles that a picture of (h, w) luma samples is cut into."""
-    return 1 if tile is None else -(-size[0] // tile) * -(-size[1] // tile)
+    return 1 if tile is None else ceil_div(size[0], tile) * ceil_div(size[1], tile)
 
 
 def _pad(plane: Tensor, name: str, luma: tuple[int, int], geometry: Geometry) -> Tensor:
@@ -188,7 +189,7 @@ def _pad(plane: Tensor, name: str, luma: tuple[int, int], geometry: Geometry) ->
     if _is_constant(plane, name):
         return plane
     factor = 2 if name in CHROMA_PLANES else 1
-    size = [-(-extent // factor) for extent in luma]
+    size = [ceil_div(extent, factor) for extent in luma]
     if list(plane.shape) != [1, 1, *size]:
         raise ModelError(f"plane {name!r} has shape {tuple(plane.shape)}, the picture {(1, 1, *size)}")
     halo = geometry.halo // factor
@@ -216,7 +217,7 @@ def _window(plane: Tensor, name: str, rows: _Span, columns: _Span, halo: int) ->
 
 def _output_slices(span: _Span, factor: int) -> tuple[slice, slice]:
     """Return the slice of a tile in the output picture, and in the network's output for the tile's window."""
-    start, stop, first = span.start // factor, -(-span.stop // factor), span.first // factor
+    start, stop, first = span.start // factor, ceil_div(span.stop, factor), span.first // factor
     return slice(start, stop), slice(start - first, stop - first)
 
 
@@ -228,9 +229,9 @@ def _spans(size: int, tile: int | None, geometry: Geometry) -> Iterator[_Span]:
     # `radius - halo` of such an edge; these outputs are computed and discarded. At the picture's edge the zeros are
     # those that the whole picture sees.
     context = geometry.radius - geometry.halo
-    count = 1 if tile is None else -(-size // tile)
+    count = 1 if tile is None else ceil_div(size, tile)
     # A space-to-depth layer gathers cells of stride x stride samples: a window must begin at the edge of a cell.
-    side = -(-size // count)
+    side = ceil_div(size, count)
     side += -side % geometry.stride
     end = size + -size % geometry.stride
     for start in range(0, size, side):
@@ -295,9 +296,9 @@ def fast_tile(largest: float, geometry: Geometry, size: tuple[int, int], threads
     def busiest_thread(side: int) -> float:
         """Return the samples that the busiest thread computes, context included, if all tiles have one size."""
         count = tile_count(size, side)
-        height, width = (extent / -(-extent // side) + _context(geometry) for extent in size)
+        height, width = (extent / ceil_div(extent, side) + _context(geometry) for extent in size)
         # Fewer tiles than threads are computed one after the other, with all threads within each.
-        return height * width * (count / threads if count < threads else -(-count // threads))
+        return height * width * (count / threads if count < threads else ceil_div(count, threads))
 
     return min(range(upper, _SMALLEST_FAST_SIDE - 1, -_SIDE_STEP), key=busiest_thread)
 

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
+from codecnn.base.division import ceil_div
 from codecnn.models.adapter import AdaptedNetwork
 from codecnn.models.base import FilterNetwork, named_outputs
 from codecnn.models.families.rdn import RDB, rdb_macs
@@ -72,7 +73,7 @@ def complexity(model: FilterNetwork, ctu_size: int = 128) -> Complexity:
     small, middle, large = (_macs(folded, size) for size in sizes)
     quadratic = (large - 2 * middle + small) / (2 * step**2)
     # In whole cells: the output of the network is cropped to the CTU.
-    context = -(-(model.radius - model.halo) // model.stride) * model.stride
+    context = ceil_div(model.radius - model.halo, model.stride) * model.stride
     block = next((module for module in folded.modules() if isinstance(module, RDB)), None)
     sample = torch.zeros(1, block.fusion.out_channels if block else 0, 1, 1, device="meta")
     return Complexity(

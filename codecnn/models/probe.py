@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ModelError
 from codecnn.base.planes import QP_PLANE, QP_SCALE, SLICE_TYPE_PLANE
 from codecnn.models.base import Filtered, FilterNetwork, named_outputs
@@ -226,7 +227,7 @@ class Probe:
         context = radius - halo
         if context < 0:
             return math.inf
-        size = -(-(2 * context + 3 * step + _BLOCK) // CELL) * CELL
+        size = ceil_div(2 * context + 3 * step + _BLOCK, CELL) * CELL
         size += -size % step
         picture = self.planes(size + 2 * halo, dtype)
         stop = size - 2 * step
@@ -243,7 +244,7 @@ class Probe:
         largest = 0.0
         for name, plane in whole.items():
             f = 1 if name == "y" else 2
-            inner = slice(-(-(step + context) // f), (stop - context) // f)
+            inner = slice(ceil_div(step + context, f), (stop - context) // f)
             shifted = slice(inner.start - step // f, inner.stop - step // f)
             expected, got = plane[:, :, inner, inner], part_outputs[name][:, :, shifted, shifted]
             extent = (stop - step) // f

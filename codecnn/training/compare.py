@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_map_only
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ModelError
 from codecnn.base.planes import QP_SCALE
 from codecnn.base.runtime import float32_products
@@ -314,7 +315,7 @@ def picture_planes(model: FilterNetwork, picture: Picture, qp: int, size: int = 
         if plane is None:
             raise ModelError(f"a decoded picture does not have the plane {name!r}: use a store that has it as input")
         factor = 1 if name == "rec_y" else 2
-        if factor == 2 and any(-(-y // 2) != c for y, c in zip(picture.y.shape, plane.shape, strict=True)):
+        if factor == 2 and any(ceil_div(y, 2) != c for y, c in zip(picture.y.shape, plane.shape, strict=True)):
             raise ModelError(
                 f"the network takes 4:2:0 chroma, not {plane.shape} with luma {picture.y.shape}: use a 4:2:0 picture"
             )

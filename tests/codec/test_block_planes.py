@@ -5,6 +5,7 @@ import time
 import numpy as np
 import pytest
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import TableError
 from codecnn.base.planes import BLOCK_PLANES, BLOCK_SIZE
 from codecnn.codec import (
@@ -49,7 +50,7 @@ def test_planes_equal_the_reference_on_random_partitions(width, height):
     table = as_table(cus + chroma)
     planes = block_planes(table, [2, 4], width, height)
     assert planes.dtype == np.int8
-    assert planes.shape == (2, len(BLOCK_PLANES), -(-height // BLOCK_SIZE), -(-width // BLOCK_SIZE))
+    assert planes.shape == (2, len(BLOCK_PLANES), ceil_div(height, BLOCK_SIZE), ceil_div(width, BLOCK_SIZE))
     for poc, picture in zip((2, 4), planes, strict=True):
         np.testing.assert_array_equal(picture, reference(table, poc, width, height))
         assert picture[:, :, :].min(axis=(1, 2))[-1] == 0

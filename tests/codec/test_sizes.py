@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import EncoderError
 from codecnn.codec import (
     CodecSettings,
@@ -61,7 +62,7 @@ def check_sequence(source: Path, form: VideoFormat, sequence: CodedSequence, cou
     for poc in range(count):
         mean, largest = ctu_depths(table, poc, form.width, form.height, 64)
         assert np.isfinite(mean).all()
-        assert len(largest) == -(-form.width // 64) * -(-form.height // 64)
+        assert len(largest) == ceil_div(form.width, 64) * ceil_div(form.height, 64)
 
 
 CASES = [

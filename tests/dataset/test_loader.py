@@ -13,6 +13,7 @@ from scipy import stats
 from torch.utils.data import DataLoader
 
 from codecnn.api.config import FilterConfig, checked
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, MissingFileError, StoreError
 from codecnn.base.planes import BLOCK_PLANES, CELL_FILES, CELL_PLANES, LUMA_FILES, QP_SCALE, TEMPORAL_PLANES, file_of
 from codecnn.dataset import (
@@ -60,7 +61,7 @@ def write_unit(folder, name, qp, bit_depth, rng, size=None):
         files[file] = f"{name}_{qp}_{file}.yuv"
         data = rng.integers(0, 1 << bit_depth, (PICTURES, len(names), height, width)).astype(form.dtype)
         (folder / files[file]).write_bytes(data.tobytes())
-    cells = rng.integers(-1, 4, (PICTURES, len(BLOCK_PLANES), -(-height // 4), -(-width // 4)), dtype=np.int8)
+    cells = rng.integers(-1, 4, (PICTURES, len(BLOCK_PLANES), ceil_div(height, 4), ceil_div(width, 4)), dtype=np.int8)
     np.save(folder / files["block_planes"], cells)
     files["transforms"] = f"{name}_{qp}_transforms.npy"
     shape = (PICTURES, len(CELL_FILES["transforms"]), *cells.shape[2:])
@@ -315,7 +316,7 @@ def test_patches_of_the_ctu_grid_have_valid_samples(tmp_path, exponent, border):
         starts |= {patch.x for patch in patches}
         assert (data[step]["valid"].sum(dim=(1, 2, 3)) > 0).all()
     # The patch of the last CTU starts earlier only where the border would cover all its samples.
-    moved = 64 - -(-border // 8) * 8
+    moved = 64 - ceil_div(border, 8) * 8
     assert starts == {8: {0, 64, moved}, 12: {0, 64, moved}, 24: {0, moved}}[border]
 
 

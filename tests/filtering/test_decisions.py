@@ -8,6 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, FormatError, ModelError
 from codecnn.filtering import FloatFilter, decide_picture, round_samples, sequence_pays
 from codecnn.filtering.decisions import choose_flags, chroma_weight, flag_bits, rd_lambda, residual_scale
@@ -31,7 +32,7 @@ def repaired(rng, original, decoded, names, noise=2.0):
     samples = {}
     for name, o, d in zip("yuv", original.planes, decoded.planes, strict=False):
         if name in names:
-            cells = [-(-extent // 8) for extent in d.shape]
+            cells = [ceil_div(extent, 8) for extent in d.shape]
             share = rng.uniform(-0.4, 0.8, cells).repeat(8, 0).repeat(8, 1)[: d.shape[0], : d.shape[1]]
             samples[name] = (d + share * (o.astype(float) - d) + rng.normal(0, noise, d.shape)).astype(np.float32)
     return samples
@@ -93,7 +94,7 @@ def check(original, decoded, filtered, qp, ctu):
     assert decision.cost_before == pytest.approx(before + lambda_)
     assert decision.cost_after == pytest.approx(after + lambda_ * decision.bits)
     assert decision.cost_after <= decision.cost_before
-    grid = (-(-decoded.y.shape[0] // ctu), -(-decoded.y.shape[1] // ctu))
+    grid = (ceil_div(decoded.y.shape[0], ctu), ceil_div(decoded.y.shape[1], ctu))
     for index, (plane, old) in enumerate(zip(picture.planes, decoded.planes, strict=True)):
         name = "yuv"[index]
         assert plane.dtype == old.dtype
@@ -379,7 +380,7 @@ def test_a_bad_network_never_makes_it_worse(name, bit_depth):
 def val_pictures(shared_data, count):
     """Yield original, decoded picture and QP of up to `count` golden streams, evenly spaced."""
     streams = sorted((shared_data / "golden" / "val_vvc").glob("*.266"))
-    for path in streams[:: -(-len(streams) // count)]:
+    for path in streams[:: ceil_div(len(streams), count)]:
         name, qp = path.stem.rsplit("_QP", 1)
         (source,) = (shared_data / "images" / "val").glob(f"{name}.*")
         with open_video(path) as coded_video, open_video(source, bit_depth=10) as originals:

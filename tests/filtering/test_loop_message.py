@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError, UnsupportedError
 from codecnn.filtering import LoopParameters, decide_picture, write_message
 from codecnn.filtering.decisions import SignalledDecision, SignalledPicture, apply_decision, flag_bits, read_message
@@ -17,7 +18,7 @@ SIZE = (150, 270)
 
 def decision(parameters, rng, size=SIZE):
     """Return a random decision; runs of equal flags are frequent, as in those of an encoder."""
-    rows, columns = (-(-length // parameters.ctu_size) for length in size)
+    rows, columns = (ceil_div(length, parameters.ctu_size) for length in size)
     names = parameters.components
     modes = dict(zip(names, rng.choice(["off", "on", "ctu"], len(names)), strict=True))
     flags = {
@@ -45,7 +46,7 @@ def test_decisions_are_read_as_they_were_written(parameters):
         assert (again.modes, again.scales, again.qp_offset) == (written.modes, written.scales, written.qp_offset)
         assert all(np.array_equal(again.flags[name], written.flags[name]) for name in parameters.components)
         parameter_bits = 0 if active else 273 + 7 * len(parameters.qp_offsets)
-        assert len(message.payload) == -(-(5 + parameter_bits + message.decision_bits) // 8)
+        assert len(message.payload) == ceil_div(5 + parameter_bits + message.decision_bits, 8)
         seen |= set(written.modes.values())
     assert seen == {"off", "on", "ctu"}
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from codecnn import api as verbs
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, ModelError, StoreError
 from codecnn.base.planes import BLOCK_PLANES
 from codecnn.filtering import (
@@ -219,7 +220,7 @@ def with_files(unit, **files):
 def test_planes_of_a_unit_have_the_size_of_luma(tiny_store, tmp_path):
     (unit, *_) = tiny_store.split("test")
     height, width = unit.format.height, unit.format.width
-    cells = np.full((1, len(BLOCK_PLANES), -(-height // 4), -(-width // 4)), -1, np.int8)
+    cells = np.full((1, len(BLOCK_PLANES), ceil_div(height, 4), ceil_div(width, 4)), -1, np.int8)
     cells[0, BLOCK_PLANES.index("depth"), 2, 3] = 4
     cells[0, BLOCK_PLANES.index("qp"), 2, 3] = 32
     np.save(tmp_path / "cells.npy", cells)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import codecnn.filtering.network_filter as network_filter
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError
 from codecnn.filtering import LARGEST_TILE, BFloat16Filter, FloatFilter, fast_tile, fit_tile, load_filter
 from codecnn.models import create_model, peak_bytes, save_weights
@@ -172,7 +173,7 @@ def test_fast_tiles_have_small_tensors_and_work_for_all_threads():
     assert fast_tile(1e6, model, (1080, 1920), 1) == 128
     for threads in (2, 4, 8):
         side = fast_tile(largest, model, (2160, 3840), threads)
-        assert -(-2160 // side) * -(-3840 // side) % threads == 0
+        assert ceil_div(2160, side) * ceil_div(3840, side) % threads == 0
 
 
 def test_tiles_in_threads_equal_tiles_one_by_one(monkeypatch):

@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 from skimage.io import imsave
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import CodecnnError
 from codecnn.pictures.files import (
     VideoFormat,
@@ -63,7 +64,7 @@ def samples_of_y4m(content: bytes) -> tuple[int, int, bytes]:
     chroma = 0
     if not colour.startswith("mono"):
         sub_width, sub_height = {"420": (2, 2), "422": (2, 1), "444": (1, 1)}[colour[:3]]
-        chroma = 2 * -(-width // sub_width) * -(-height // sub_height)
+        chroma = 2 * ceil_div(width, sub_width) * ceil_div(height, sub_height)
     size = (width * height + chroma) * (1 if depth == 8 else 2)
     samples = b""
     while line := file.readline():

@@ -3,6 +3,7 @@
 import re
 from unittest import mock
 
+from codecnn.base.division import ceil_div
 from codecnn.vvc.syntax import bitstream, read_pictures
 from codecnn.vvc.syntax.slice_header import SliceHeader
 
@@ -63,7 +64,7 @@ def starting_with_gdr(stream: bytes, recovery: int) -> bytes:
         has_flag = sps.ref_pic_lists[i] and (i == 0 or pps.pps_rpl1_idx_present_flag)
         header += ("0" if has_flag else "") + exp_golomb(0)
     header += text[lists_at[0] :].rstrip("0")
-    header = header.ljust(-(-len(header) // 8) * 8, "0")
+    header = header.ljust(ceil_div(len(header), 8) * 8, "0")
     payload = int(header, 2).to_bytes(len(header) // 8, "big") + rbsp[part.start :]
     units[at] = START + bytes([0, bitstream.GDR << 3 | 1]) + escaped(payload)
     return b"".join(units)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from codecnn.base.division import ceil_div
 from codecnn.codec import CodecSettings, code_in_loop
 from codecnn.filtering import Filtered, load_filter, loop_parameters, picture_messages, slice_type_plane
 from codecnn.filtering.decisions import SignalledDecision, apply_decision
@@ -40,7 +41,7 @@ def loop_clip(folder: Path) -> Path:
 
 def loop_decisions() -> list[SignalledDecision]:
     """Return a decision for each picture: all modes, whole and partial scales, all QP offsets."""
-    rows, columns = -(-FORMAT.height // CTU_SIZE), -(-FORMAT.width // CTU_SIZE)
+    rows, columns = ceil_div(FORMAT.height, CTU_SIZE), ceil_div(FORMAT.width, CTU_SIZE)
     chessboard = np.add.outer(np.arange(rows), np.arange(columns)) % 2 == 0
     edge = np.zeros((rows, columns), bool)
     edge[-1], edge[:, -1] = True, True

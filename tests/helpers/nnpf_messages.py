@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from codecnn.base.division import ceil_div
 from codecnn.signalling.nnpf import Activation, Characteristics
 
 BASE = Characteristics(
@@ -92,7 +93,9 @@ def _pictures(draw: _Draw, purpose: int) -> dict[str, Any]:
     if purpose & 0x04:
         for side in ("width", "height"):
             denominator = 1 + draw.number(4095)
-            fields[f"nnpfc_pic_{side}_num_minus1"] = max(-(-denominator // 16), draw.number(16 * denominator - 1)) - 1
+            fields[f"nnpfc_pic_{side}_num_minus1"] = (
+                max(ceil_div(denominator, 16), draw.number(16 * denominator - 1)) - 1
+            )
             fields[f"nnpfc_pic_{side}_denom_minus1"] = denominator - 1
             fields[f"nnpfc_pic_{side}_num_minus1"] = max(fields[f"nnpfc_pic_{side}_num_minus1"], 0)
     if purpose & 0x08:

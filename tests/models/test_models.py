@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.filtering import filter_outputs
 from codecnn.models import (
@@ -116,7 +117,7 @@ def test_the_context_of_a_ctu_alone_is_sufficient_and_necessary(name):
     """The context that `kmac_per_pixel_alone` counts gives the same CTU as a larger one; a smaller one does not."""
     model, size = awaken(create_model(name)).double(), 32
     cost, step = complexity(model, size), model.stride
-    context = -(-(model.radius - model.halo) // step) * step
+    context = ceil_div(model.radius - model.halo, step) * step
 
     wide = torch.rand(1, 1, 192 + size, 192 + size, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from scipy.fft import dctn
 
 from codecnn.api.config import IntraModesConfig, bundled, load_config
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, MissingFileError, TableError
 from codecnn.models import create_mode_network, load_mode_network, mode_image, mode_side
 from codecnn.modes.labels import LabelSettings, file_inputs, read_inputs, store_inputs, write_labels
@@ -48,7 +49,7 @@ def _texture(height, width, seed, bit_depth=10):
     """Return stripes whose direction changes from one 32x32 block to the next, with noise."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:height, :width].astype(float)
-    angles = rng.uniform(0, np.pi, (-(-height // 32), -(-width // 32)))
+    angles = rng.uniform(0, np.pi, (ceil_div(height, 32), ceil_div(width, 32)))
     angle = np.kron(angles, np.ones((32, 32)))[:height, :width]
     waves = sum(np.sin((x * np.cos(angle) + y * np.sin(angle)) / wide + 9 * wide) for wide in (1.7, 3.1, 5.3))
     luma = 2 ** (bit_depth - 1) + 2 ** (bit_depth - 4) * waves + rng.normal(0, 2 ** (bit_depth - 8), (height, width))

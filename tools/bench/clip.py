@@ -25,6 +25,7 @@ import skimage.data
 import torch
 from skimage.io import imsave
 
+from codecnn.base.division import ceil_div
 from codecnn.codec import CodecSettings, encode_argv
 from codecnn.filtering import NetworkFilter, PictureFilter, Precision, decide_video, load_filter, stream_qps
 from codecnn.pictures.files import (
@@ -100,7 +101,7 @@ def code_clip(folder: Path, options: argparse.Namespace) -> tuple[Path, Path]:
     photos = [skimage.data.astronaut(), skimage.data.coffee(), skimage.data.chelsea()]
     strip = np.hstack([photo[:300] for photo in photos])
     still = folder / "still.png"
-    imsave(still, np.tile(strip, (-(-height // 300), -(-width // strip.shape[1]), 1))[:height, :width])
+    imsave(still, np.tile(strip, (ceil_div(height, 300), ceil_div(width, strip.shape[1]), 1))[:height, :width])
     video_format = VideoFormat(width, height, "420", 10)
     original, stream = folder / "original_10bit.yuv", folder / "coded.266"
     with open_video(still) as video, create_video(original, video_format) as out:

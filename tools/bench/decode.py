@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import skimage.data
 
+from codecnn.base.division import ceil_div
 from codecnn.codec import CodecSettings, decode_pictures, get_codec
 from codecnn.pictures.files import VideoFormat, ffmpeg_path
 from tools.bench._common import Row, make_parser, row
@@ -87,7 +88,7 @@ def code_clip(folder: Path, width: int, height: int, frames: int) -> Path:
     photographs = [skimage.data.astronaut(), skimage.data.coffee()[:, :512], skimage.data.chelsea()]
     scene = np.concatenate([photo[:300] @ (0.299, 0.587, 0.114) for photo in photographs], axis=1)
     rows, columns = height, width + STEP * frames
-    scene = np.tile(scene, (-(-rows // scene.shape[0]), -(-columns // scene.shape[1])))
+    scene = np.tile(scene, (ceil_div(rows, scene.shape[0]), ceil_div(columns, scene.shape[1])))
     form = VideoFormat(width, height, "420", 10, 30)
     with (folder / "clip.yuv").open("wb") as out:
         for picture in range(frames):

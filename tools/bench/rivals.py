@@ -34,6 +34,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import codecnn
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError
 from codecnn.cli.console import progress
 from codecnn.codec import av1_qp
@@ -184,7 +185,7 @@ class BaseFilter:
         y, u, v = (plane.astype(np.float32) / peak for plane in picture.planes)
         height, width = u.shape
         planes = np.stack([y[0::2, 0::2], y[0::2, 1::2], y[1::2, 0::2], y[1::2, 1::2], u, v])
-        rows, columns = -(-height // block), -(-width // block)
+        rows, columns = ceil_div(height, block), ceil_div(width, block)
         around = ((0, 0), (margin, margin + rows * block - height), (margin, margin + columns * block - width))
         planes = np.concatenate([planes, np.full((1, height, width), qp / 63, np.float32)])
         padded = np.pad(planes, around, "edge")

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from codecnn.base.division import ceil_div
 from codecnn.base.planes import NEIGHBOUR_PLANES
 from codecnn.dataset import Unit, open_store
 from codecnn.filtering import PictureFilter, load_filter, unit_planes
@@ -50,7 +51,7 @@ def combination_gain(original: Plane, decoded: Plane, neighbours: list[Plane], c
     """
     errors = np.min([ctu_means((other - decoded) ** 2, BLOCK) for other in neighbours], axis=0)
     limits = np.quantile(errors, np.arange(1, classes) / classes)
-    blocks = np.searchsorted(limits, errors).reshape(-(-decoded.shape[0] // BLOCK), -1)
+    blocks = np.searchsorted(limits, errors).reshape(ceil_div(decoded.shape[0], BLOCK), -1)
     member = blocks.repeat(BLOCK, 0).repeat(BLOCK, 1)[: decoded.shape[0], : decoded.shape[1]]
     combined = decoded.copy()
     for number in range(classes):

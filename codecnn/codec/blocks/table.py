@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import TableError
 from codecnn.base.notebook import SHOWN_ROWS, arrow_html, data_frame
 from codecnn.base.planes import BLOCK_PLANES, BLOCK_SIZE, CELL_PLANES, TRANSFORM_PLANES, CellArray
@@ -242,7 +243,7 @@ def block_planes(
         raise TableError(f"the table of CUs has no values of {', '.join(missing)}: read it from a VVC bitstream")
     if width < 1 or height < 1:
         raise TableError(f"a picture of {width}x{height} has no blocks")
-    rows, columns = -(-height // BLOCK_SIZE), -(-width // BLOCK_SIZE)
+    rows, columns = ceil_div(height, BLOCK_SIZE), ceil_div(width, BLOCK_SIZE)
     planes = np.empty((len(pocs), len(names), rows, columns), np.int8)
     luma = table.channel == LUMA
     for picture, poc in zip(planes, pocs, strict=True):

@@ -15,6 +15,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError, MissingFileError
 from codecnn.base.files import atomic_path
 from codecnn.codec.blocks.table import COLUMNS, INTER, INTRA, LUMA, UNKNOWN, BlockTable
@@ -56,11 +57,11 @@ class _Header:
 
     @property
     def ctu_columns(self) -> int:
-        return -(-self.width // self.ctu_size)
+        return ceil_div(self.width, self.ctu_size)
 
     @property
     def ctus(self) -> int:
-        return self.ctu_columns * -(-self.height // self.ctu_size)
+        return self.ctu_columns * ceil_div(self.height, self.ctu_size)
 
     @property
     def partitions(self) -> int:
@@ -134,7 +135,7 @@ def coded_size(path: Path | str) -> tuple[int, int]:
     with _open(Path(path)) as file:
         header = _read_header(file)
     unit = header.min_cu_size
-    return -(-header.width // unit) * unit, -(-header.height // unit) * unit
+    return ceil_div(header.width, unit) * unit, ceil_div(header.height, unit) * unit
 
 
 @contextlib.contextmanager

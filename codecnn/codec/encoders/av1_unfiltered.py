@@ -7,6 +7,7 @@ also has parameters in the tile data, which depend on its presence, so it cannot
 
 from collections.abc import Iterator
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import EncoderError, FormatError
 from codecnn.codec.av1_headers import Av1Frame, Av1Stream
 from codecnn.codec.trace import Element
@@ -63,7 +64,7 @@ def _rewrite(obu: bytes, frame: Av1Frame) -> bytes:
     kind = frame.value("obu_type")
     header += "1" if kind != _FRAME else ""
     header += "0" * (-len(header) % 8)
-    tiles = obu[-(-end // 8) :] if kind == _FRAME else b""
+    tiles = obu[ceil_div(end, 8) :] if kind == _FRAME else b""
     payload = int(header, 2).to_bytes(len(header) // 8, "big") + tiles
     return obu[: size.position // 8] + _leb128(len(payload)) + payload
 
@@ -96,7 +97,7 @@ def _header_end(frame: Av1Frame) -> int:
 
 
 def _header_bytes(frame: Av1Frame) -> int:
-    return -(-_header_end(frame) // 8)
+    return ceil_div(_header_end(frame), 8)
 
 
 def _leb128(value: int) -> bytes:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import EncoderError, UnsupportedError
 from codecnn.base.files import remove_tree
 from codecnn.codec.base import Codec, CodecSettings
@@ -154,4 +155,4 @@ def verify_similar(
 
 def _square_mse(a: npt.NDArray[np.integer], b: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
     """Return the MSE in each square; squares at the right and lower border are cut."""
-    return ctu_means((a.astype(np.float64) - b) ** 2, SQUARE).reshape(-(-a.shape[0] // SQUARE), -1)
+    return ctu_means((a.astype(np.float64) - b) ** 2, SQUARE).reshape(ceil_div(a.shape[0], SQUARE), -1)

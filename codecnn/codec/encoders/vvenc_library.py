@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import EncoderError, MissingFileError, ToolMissingError
 from codecnn.pictures.files import VideoFormat
 
@@ -219,8 +220,8 @@ class ReferencePlane:
         height, width = video_format.plane_shapes[index]
         shift = 1 if index else 0
         margin = (ctu_size + _MARGIN) >> shift
-        row = (-(-video_format.width // ctu_size) * ctu_size >> shift) + 2 * margin
-        stride = -(-row // _ALIGNMENT) * _ALIGNMENT
+        row = (ceil_div(video_format.width, ctu_size) * ctu_size >> shift) + 2 * margin
+        stride = ceil_div(row, _ALIGNMENT) * _ALIGNMENT
         actual = (plane.height, plane.width, plane.stride)
         if actual != (height, width, stride):
             raise EncoderError(

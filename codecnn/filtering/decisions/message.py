@@ -11,6 +11,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError, UnsupportedError
 from codecnn.filtering.decisions.arithmetic import FlagDecoder, FlagEncoder
 from codecnn.filtering.decisions.rate_distortion import (
@@ -246,7 +247,7 @@ def _read_decision(
     reader: "_Reader", parameters: LoopParameters, size: tuple[int, int], is_on: bool
 ) -> SignalledDecision:
     names = parameters.components
-    rows, columns = (-(-length // parameters.ctu_size) for length in size)
+    rows, columns = (ceil_div(length, parameters.ctu_size) for length in size)
     modes: dict[str, Mode] = dict.fromkeys(names, "off")
     flags = {name: np.zeros((rows, columns), np.bool_) for name in names}
     scales = dict.fromkeys(names, 1.0)

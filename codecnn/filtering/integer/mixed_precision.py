@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from codecnn.base.division import ceil_div
 from codecnn.base.runtime import float32_products
 from codecnn.dataset import Unit
 from codecnn.filtering.integer.eight_bits import (
@@ -152,7 +153,7 @@ def middle_crop(unit: Unit, graph: Graph, device: str | torch.device) -> Crop:
 
     def crop_plane(plane: Array, name: str) -> Array:
         factor = 2 if name in CHROMA_PLANES or name in ("u", "v") else 1
-        down, across = (slice(span.start // factor, -(-span.stop // factor)) for span in (rows, columns))
+        down, across = (slice(span.start // factor, ceil_div(span.stop, factor)) for span in (rows, columns))
         return plane[down, across]
 
     planes = plane_tensors({name: crop_plane(plane, name) for name, plane in named.items()}, device)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from codecnn.base.compiled import COMPILED
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ModelError
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.row_kernels import (
@@ -266,7 +267,7 @@ class _RowMemory:
 
     def _row_pixels(self, name: str) -> int:
         """Return the pixels from row to row: those that vectors write, and the zeros on both sides."""
-        written = -(-self._extent(name)[1] // PIXELS_PER_VECTOR) * PIXELS_PER_VECTOR
+        written = ceil_div(self._extent(name)[1], PIXELS_PER_VECTOR) * PIXELS_PER_VECTOR
         return written + 2 * self.network.margin
 
     def _row_bytes(self, name: str) -> int:
@@ -275,7 +276,7 @@ class _RowMemory:
     def _total_bytes(self, name: str) -> int:
         # After the rows comes a row of zeros, and space for the pixels that vectors read beyond the last one.
         beyond = (2 * LANES + self.network.margin) * self._pixel_bytes(name) + TILE_ROW_BYTES
-        return -(-((self._ring(name) + 1) * self._row_bytes(name) + beyond) // CACHE_LINE) * CACHE_LINE
+        return ceil_div((self._ring(name) + 1) * self._row_bytes(name) + beyond, CACHE_LINE) * CACHE_LINE
 
     def _rows(self, name: str) -> Array:
         """Return the rows (h, w, c) of a tensor without the zeros around them."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ModelError
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.row_kernels import CHANNEL_SUMS, INTEGER_SUMS, SPLIT_SUMS
@@ -211,7 +212,7 @@ class RowPlan:
             kind, zero = BYTES, -low
         else:
             kind, zero = (BYTE_PAIRS, BYTE_PAIR_ZERO) if self.amx else (WORDS, 0)
-        return StoredTensor(kind, -(-channels // unit) * unit, zero, self._trim(name), lag)
+        return StoredTensor(kind, ceil_div(channels, unit) * unit, zero, self._trim(name), lag)
 
     def _is_read_by_channel(self, name: str) -> bool:
         """Return whether only convolutions of each channel by itself multiply a tensor."""
@@ -295,7 +296,7 @@ class RowPlan:
             ]
             lengths = [size * weight.shape[3] for size in sizes]
             # Each row of the kernel is divided into as few chunks as fit into a row of a tile.
-            chunk = max(-(-length // -(-length // TILE_ROW_BYTES) // 4) * 4 for length in lengths)
+            chunk = max(ceil_div(length // ceil_div(length, TILE_ROW_BYTES), 4) * 4 for length in lengths)
             packed["chunk"] = chunk
             weights = []
             for piece in reads:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError
 
 CHROMA_SUBSAMPLING = {"400": (1, 1), "420": (2, 2), "422": (2, 1), "444": (1, 1)}
@@ -75,7 +76,7 @@ class VideoFormat:
         if self.chroma == "400":
             return (luma,)
         sub_width, sub_height = CHROMA_SUBSAMPLING[self.chroma]
-        chroma = (-(-self.height // sub_height), -(-self.width // sub_width))
+        chroma = (ceil_div(self.height, sub_height), ceil_div(self.width, sub_width))
         return (luma, chroma, chroma)
 
     @property

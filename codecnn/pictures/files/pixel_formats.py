@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError
 from codecnn.pictures.files.formats import VideoFormat
 from codecnn.pictures.files.pictures import Plane
@@ -50,7 +51,7 @@ class PixelFormat:
         if "," in self.order:
             return video_format.picture_bytes
         # Rows of an odd width have an unused luma sample at their end.
-        return video_format.height * -(-video_format.width // 2) * 4 * video_format.dtype.itemsize
+        return video_format.height * ceil_div(video_format.width, 2) * 4 * video_format.dtype.itemsize
 
     def read(self, data: NDArray[np.uint8], video_format: VideoFormat) -> tuple[Plane, ...]:
         """Return the planes of a picture.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError
 from codecnn.pictures.files import bands
 from codecnn.pictures.files.notices import warn
@@ -140,7 +141,7 @@ def _scanline_bands(path: Path, data: NDArray[np.uint8], images: Sequence[_Chunk
         raise FormatError(f"{path} cannot be read as a picture: its image data are damaged")
     width, height = int.from_bytes(header[:4], "big"), int.from_bytes(header[4:8], "big")
     bits = _CHANNELS[header[9]] * header[8]
-    row_bytes, pixel_bytes = -(-width * bits // 8), max(bits // 8, 1)
+    row_bytes, pixel_bytes = ceil_div(width * bits, 8), max(bits // 8, 1)
     if pixel_bytes not in _UNFILTERED_AS:
         raise FormatError(f"{path} cannot be read as a picture: the PNG header is damaged")
     others = [chunk.whole(data) for chunk in images if chunk.kind in (b"PLTE", b"tRNS")]

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.base.files import sha256_file
 from codecnn.codec import StreamInfo
@@ -126,7 +127,7 @@ def describe_weights(
         nnpfc_log2_parameter_bit_length_minus3=bits.bit_length() - 4,
         nnpfc_num_parameters_idc=0 if parameters is None else _parameters_idc(parameters),
         nnpfc_num_kmac_operations_idc=math.ceil(filter_.card.kmac_per_pixel or 0),
-        nnpfc_total_kilobyte_size=-(-total // 1000),
+        nnpfc_total_kilobyte_size=ceil_div(total, 1000),
         nnpfc_metadata_extension_num_bits=0,
     )
 
@@ -145,7 +146,7 @@ def _patch_and_overlap(
     for side in (width, height):
         if side < 1 or side % stride or side > _MAX_PATCH:
             raise ConfigError(f"a patch of {width}x{height} is not of sides that are multiples of {stride}")
-    return (width, height), -(-geometry.radius // stride) * stride
+    return (width, height), ceil_div(geometry.radius, stride) * stride
 
 
 def _parameters_idc(parameters: int) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.base.planes import MAX_QP, QP_SCALE
 from codecnn.pictures.files import Picture
@@ -115,14 +116,14 @@ def export_post_filter(
     content = _wrapped(plain, layout)
     # Where the overlap exceeds the halo, the network sees repeated samples outside of the picture instead of zeros.
     margin = model.radius if overlap > model.halo and not whole else 0
-    height, width = (-(-(2 * margin + side) // model.stride) * model.stride for side in _CHECKED_SIZE)
+    height, width = (ceil_div(2 * margin + side, model.stride) * model.stride for side in _CHECKED_SIZE)
     message = _message(inp_order, auxiliary, overlap // unit, (width // unit, height // unit))
     largest = 0
     for checked in _CHECKED_QPS if qp is None else (qp,):
         decoded = _random_picture((height, width), bit_depth, inp_order == 3)
         filtered = filter_in_patches(decoded, message, checked / max_qp, lambda tensor: _run(content, tensor))
         for a, b in zip(filter_(decoded, checked).planes, filtered.planes, strict=True):
-            side = -(-margin * len(a) // height)
+            side = ceil_div(margin * len(a), height)
             inner = slice(side, len(a) - side), slice(side, a.shape[1] - side)
             largest = max(largest, int(np.abs(a.astype(int) - b)[inner].max()))
     if largest > 1:

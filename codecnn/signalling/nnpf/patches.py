@@ -9,6 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import UnsupportedError
 from codecnn.pictures.files import Picture
 from codecnn.signalling.nnpf.messages import Characteristics
@@ -47,7 +48,7 @@ def filter_in_patches(
     top = float((1 << picture.bit_depth) - 1)
     overlap = c.nnpfc_overlap or 0
     height, width = (c.nnpfc_patch_height_minus1 or 0) + 1, (c.nnpfc_patch_width_minus1 or 0) + 1
-    rows, columns = (-(-extent // (2 if interleaved else 1)) for extent in picture.y.shape)
+    rows, columns = (ceil_div(extent, 2 if interleaved else 1) for extent in picture.y.shape)
     around = (overlap, overlap + -rows % height), (overlap, overlap + -columns % width)
     inputs = _channels(picture, interleaved, around) / top
     filtered: npt.NDArray[np.float64] | None = None

@@ -15,6 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError
 from codecnn.filtering.decisions import FlagDecoder, FlagEncoder
 
@@ -88,7 +89,7 @@ def write_update(update: Update, weights_sha256: str) -> str:
         for index, value in enumerate(part.values):
             _put(encoder, value, is_bias=index == len(part.values) - 1)
     bits = header + encoder.bits()
-    content = int(bits.ljust(-(-len(bits) // 8) * 8, "0"), 2).to_bytes(-(-len(bits) // 8), "big").rstrip(b"\0")
+    content = int(bits.ljust(ceil_div(len(bits), 8) * 8, "0"), 2).to_bytes(ceil_div(len(bits), 8), "big").rstrip(b"\0")
     return base64.urlsafe_b64encode(_check(content, weights_sha256) + content).decode().rstrip("=")
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from scipy.ndimage import gaussian_filter
 
+from codecnn.base.division import ceil_div
 from codecnn.base.files import sha256_file
 from codecnn.base.planes import CELL_PLANES, QP_PLANE, QP_SCALE
 from codecnn.dataset import ALIGNMENT, FILE_PLANES, Patch, PatchReader, Unit, as_floats, as_tensors
@@ -128,7 +129,7 @@ def _errors_by_qp(units: Sequence[Unit], size: int) -> dict[int, float]:
         by_name[str(unit.folder), unit.name][unit.qp] = index
     qps = max((set(by_qp) for by_qp in by_name.values()), key=len, default=set())
     complete = [by_qp for by_qp in by_name.values() if by_qp.keys() >= qps]
-    chosen = complete[:: -(-len(complete) // SEQUENCES)] if complete else []
+    chosen = complete[:: ceil_div(len(complete), SEQUENCES)] if complete else []
     reader = PatchReader(units, size, 0, ("rec_y",))
     errors: dict[int, list[float]] = defaultdict(list)
     for by_qp in chosen:
@@ -217,7 +218,9 @@ def sketch_picture(luma: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
     """
     luma = luma.astype(np.float64)
     # A cell of a very small picture may contain no sample; repeating samples does not change the means.
-    luma = luma.repeat(-(-SKETCH_SIDE // luma.shape[0]), axis=0).repeat(-(-SKETCH_SIDE // luma.shape[1]), axis=1)
+    luma = luma.repeat(ceil_div(SKETCH_SIDE, luma.shape[0]), axis=0).repeat(
+        ceil_div(SKETCH_SIDE, luma.shape[1]), axis=1
+    )
     rows, columns = (np.linspace(0, extent, SKETCH_SIDE + 1).astype(int) for extent in luma.shape)
     sums = block_sums(luma, rows[:-1], columns[:-1])
     means = sums / np.outer(np.diff(rows), np.diff(columns))

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError
 from codecnn.base.user_code import import_reference
 from codecnn.dataset import Patch, PatchReader, Unit, as_floats, as_tensors
@@ -319,6 +320,6 @@ def _middle(extent: int, size: int) -> slice:
 
 def _cut(plane: Plane, window: list[slice], luma_shape: tuple[int, ...]) -> Plane:
     """Cut a window of luma samples from a plane of any chroma format."""
-    factors = (-(-luma // extent) for luma, extent in zip(luma_shape, plane.shape, strict=True))
-    rows, columns = (slice(span.start // f, -(-span.stop // f)) for span, f in zip(window, factors, strict=True))
+    factors = (ceil_div(luma, extent) for luma, extent in zip(luma_shape, plane.shape, strict=True))
+    rows, columns = (slice(span.start // f, ceil_div(span.stop, f)) for span, f in zip(window, factors, strict=True))
     return plane[rows, columns]

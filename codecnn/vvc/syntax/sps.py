@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import NamedTuple
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError, UnsupportedError
 from codecnn.vvc.syntax.bitstream import Bits, SyntaxStructure
 from codecnn.vvc.syntax.tiles import Subpicture, read_subpictures
@@ -138,8 +139,8 @@ class SequenceParameterSet(SyntaxStructure):
 
     def _read_subpictures(self, r: Bits) -> None:
         size = 1 << self.ctb_log2_size_y
-        wide = -(-self.sps_pic_width_max_in_luma_samples // size)
-        high = -(-self.sps_pic_height_max_in_luma_samples // size)
+        wide = ceil_div(self.sps_pic_width_max_in_luma_samples, size)
+        high = ceil_div(self.sps_pic_height_max_in_luma_samples, size)
         self.subpic_id_len = 0
         self.subpictures: tuple[Subpicture, ...] = (Subpicture(0, 0, wide, high, True),)
         self.subpic_ids: tuple[int, ...] = (0,)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError
 from codecnn.vvc.syntax.bitstream import Bits
 
@@ -161,7 +162,7 @@ def read_tile_grid(
     Raises:
         FormatError: Tiles or slices do not fit the picture, or the data ends.
     """
-    ctbs_wide, ctbs_high = -(-width >> ctb_log2_size_y), -(-height >> ctb_log2_size_y)
+    ctbs_wide, ctbs_high = ceil_div(width, 1 << ctb_log2_size_y), ceil_div(height, 1 << ctb_log2_size_y)
     if not partitioned:
         return TileGrid((0, ctbs_wide), (0, ctbs_high), (Rectangle(0, 0, 1, 1, None),))
     if r.u(2) + 5 != ctb_log2_size_y:

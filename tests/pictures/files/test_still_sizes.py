@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 from tifffile import imwrite
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.pictures.files import check_video, open_video, read_still, summarise_video
 from tests.helpers.commands import result_of
@@ -27,7 +28,7 @@ def chunk(kind: bytes, body: bytes) -> bytes:
 def png(width: int, height: int, colour: int, depth: int, *others: bytes, data: bytes | None = None) -> bytes:
     """Return a PNG of random scanlines, each with a random filter, or of the given compressed data."""
     if data is None:
-        size = -(-width * CHANNELS[colour] * depth // 8)
+        size = ceil_div(width * CHANNELS[colour] * depth, 8)
         rows = RNG.integers(0, 256, (height, 1 + size), np.uint8)
         rows[:, 0] = RNG.integers(0, 5, height)
         data = zlib.compress(rows.tobytes())

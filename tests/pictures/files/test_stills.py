@@ -13,6 +13,7 @@ from PIL import Image
 from skimage.color import rgb2ycbcr
 from skimage.io import imsave
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, FormatError, MissingFileError
 from codecnn.pictures.files import VideoFormat, open_video, read_still, rgb_to_ycbcr, ycbcr_to_rgb
 from tests.helpers.video_files import assert_same, random_samples, write_png
@@ -57,7 +58,7 @@ def reference_chroma(rgb: np.ndarray, chroma: str) -> tuple[np.ndarray, np.ndarr
     """Compute BT.709 limited 10-bit Cb and Cr sample by sample, with the divisors 1.8556 and 1.5748."""
     height, width, _ = rgb.shape
     sub_w, sub_h = {"420": (2, 2), "422": (2, 1), "444": (1, 1)}[chroma]
-    shape = (-(-height // sub_h), -(-width // sub_w))
+    shape = (ceil_div(height, sub_h), ceil_div(width, sub_w))
     planes = (np.zeros(shape, int), np.zeros(shape, int))
     taps = ((-1, 0.25), (0, 0.5), (1, 0.25)) if sub_w == 2 else ((0, 1.0),)
     for row, column in np.ndindex(shape):

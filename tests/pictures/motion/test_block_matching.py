@@ -6,6 +6,7 @@ from scipy.ndimage import gaussian_filter
 from skimage import data
 from skimage.transform import AffineTransform, warp
 
+from codecnn.base.division import ceil_div
 from codecnn.pictures.files import open_video
 from codecnn.pictures.motion import BLOCK, MARGIN, compensate_motion, search_motion
 
@@ -133,7 +134,7 @@ def test_bit_depths(texture, dtype, bit_depth):
 @pytest.mark.parametrize("shape", [(1, 1), (3, 30), (17, 9), (64, 64)])
 def test_sizes_that_are_no_multiple_of_a_block(shape, photo):
     current = photo[: shape[0], : shape[1]]
-    assert search_motion(current, current, 10).shape == (-(-shape[0] // BLOCK), -(-shape[1] // BLOCK), 2)
+    assert search_motion(current, current, 10).shape == (ceil_div(shape[0], BLOCK), ceil_div(shape[1], BLOCK), 2)
     np.testing.assert_array_equal(compensate_motion(current, current, 10), current)
 
 

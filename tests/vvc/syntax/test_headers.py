@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError
 from codecnn.pictures.files import open_video
 from codecnn.vvc.syntax import SCAN, SequenceParameterSet, bitstream, read_pictures
@@ -20,7 +21,7 @@ from tests.helpers.cut_streams import starting_with_gdr
 def bits(text: str) -> Bits:
     """Return a reader of a string of zeros and ones, padded with zeros to whole bytes."""
     text = text.replace(" ", "")
-    return Bits(int(text.ljust(-(-len(text) // 8) * 8, "0"), 2).to_bytes(-(-len(text) // 8), "big"))
+    return Bits(int(text.ljust(ceil_div(len(text), 8) * 8, "0"), 2).to_bytes(ceil_div(len(text), 8), "big"))
 
 
 def test_codes():
