@@ -16,8 +16,9 @@ from codecnn.training import LOSSES, FilterSettings, LoopSettings, Schema
 if TYPE_CHECKING:  # these need torch, which a recipe does not
     from pydantic_core import ErrorDetails
 
+    from codecnn.base.progress import Progress
     from codecnn.modes.training import IntraModesTask
-    from codecnn.training.checks import Finding, Progress
+    from codecnn.training.checks import Finding
     from codecnn.training.filter import FilterTask
 
 Value = TypeVar("Value")

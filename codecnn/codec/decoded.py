@@ -14,6 +14,7 @@ import numpy.typing as npt
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.files import atomic_path
 from codecnn.base.outputs import check_outputs
+from codecnn.base.progress import Progress
 from codecnn.codec.blocks.stream_planes import as_samples
 from codecnn.codec.blocks.vvc_stream import read_output_pictures
 from codecnn.pictures.files import STANDARD_STREAM, VideoFormat, VideoWriter, create_video, probe_stream
@@ -27,8 +28,6 @@ PICTURE_KINDS = ("rec", "sao", "dbf", "unf", "pred")
 """Kinds of planes that are pictures: Y, Cb and Cr of the bit depth of the stream."""
 
 _LETTERS = "yuv"
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from codecnn.filtering.planes import (
     decoded_planes,
     round_samples,
 )
-from codecnn.filtering.sequence import Progress, filter_video
+from codecnn.filtering.sequence import PicturesDone, filter_video
 from codecnn.filtering.tiles import (
     LARGEST_TILE,
     Geometry,
@@ -153,7 +153,7 @@ class NetworkFilter(ABC):
         output: Path | str,
         *,
         beside: PlaneSource | None = None,
-        progress: Progress | None = None,
+        progress: PicturesDone | None = None,
     ) -> None:
         """Filter every picture of a video into a file of the same format; see `filter_video`."""
         filter_video(self, video, qps, output, beside=beside, progress=progress)

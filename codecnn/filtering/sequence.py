@@ -18,7 +18,7 @@ from codecnn.filtering.decisions import Decision, decide_picture
 from codecnn.filtering.planes import NO_PLANES, Array, PictureFilter, Planes, PlaneSource, round_samples
 from codecnn.pictures.files import Picture, Video, create_video, forget_pages
 
-Progress = Callable[[int], None]
+PicturesDone = Callable[[int], None]
 """A function that is called with the number of pictures that are done."""
 
 Decisions = Literal["none", "ctu", "full"]
@@ -117,7 +117,7 @@ def filter_video(
     output: Path | str,
     *,
     beside: PlaneSource | None = None,
-    progress: Progress | None = None,
+    progress: PicturesDone | None = None,
 ) -> None:
     """Filter every picture of a video into a file of the same format.
 
@@ -158,7 +158,7 @@ def decide_video(
     offsets: Sequence[int] = (0,),
     ctu: int = 128,
     beside: PlaneSource | None = None,
-    progress: Progress | None = None,
+    progress: PicturesDone | None = None,
 ) -> list[Decision]:
     """Filter every picture of a video as an encoder that knows the originals would decide.
 
@@ -206,7 +206,7 @@ def _write_pictures(
     qps: Sequence[int],
     output: Path | str,
     start: Callable[[int, Picture, int], Callable[[], Picture]],
-    progress: Progress | None,
+    progress: PicturesDone | None,
 ) -> None:
     """Process a video picture by picture and write the results.
 

@@ -137,14 +137,14 @@ def in_tiles(
 
     tiles = list(product(_spans(height, tile, geometry), _spans(width, tile, geometry)))
     if 1 < threads <= len(tiles):
-        _run_in_threads(compute_tile, tiles, threads)
+        _compute_tiles(compute_tile, tiles, threads)
     else:
         for spans in tiles:
             compute_tile(spans)
     return output
 
 
-def _run_in_threads(compute_tile: Callable[[_TileSpans], None], tiles: Sequence[_TileSpans], threads: int) -> None:
+def _compute_tiles(compute_tile: Callable[[_TileSpans], None], tiles: Sequence[_TileSpans], threads: int) -> None:
     """Compute tiles in several threads, each with one thread of PyTorch, so that none waits within a layer."""
     before = torch.get_num_threads()
 

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from importlib import resources
 from pathlib import Path
@@ -18,6 +18,7 @@ from codecnn.base.errors import ConfigError
 from codecnn.base.files import atomic_path
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.outputs import check_outputs
+from codecnn.base.progress import Progress
 from codecnn.dataset import Unit, input_files, open_store
 from codecnn.viewer.filters import CtuValues
 from codecnn.viewer.layers import DEFAULT_PICTURES, stream_pictures, unit_pictures
@@ -32,8 +33,6 @@ _REFERENCE_LAYERS = {PREDICTION: UNFILTERED, UNFILTERED: DECODED, ORIGINAL: DECO
 
 LARGE_PAGE = 60_000_000
 """Size of a page in bytes above which a note names the ways to a smaller one."""
-
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

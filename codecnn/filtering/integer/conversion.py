@@ -17,10 +17,11 @@ from torch import Tensor
 
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.base.files import provenance
+from codecnn.base.progress import Progress
 from codecnn.base.runtime import float32_products
 from codecnn.dataset import Store, Unit
 from codecnn.filtering.integer.grid import fuse, move_channels, tensor_bounds
-from codecnn.filtering.integer.mixed_precision import DEFAULT_LOSS_DB, Progress, choose_precision
+from codecnn.filtering.integer.mixed_precision import DEFAULT_LOSS_DB, choose_precision
 from codecnn.filtering.integer.network import (
     INT16,
     INT32_MAX,

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from codecnn.base.division import ceil_div
+from codecnn.base.progress import Progress
 from codecnn.base.runtime import float32_products
 from codecnn.dataset import Unit
 from codecnn.filtering.integer.eight_bits import (
@@ -46,8 +47,6 @@ _WRITE_COST = 16.0
 _LEAST_ERROR = 1e-6
 """Mean squared error relative to full scale (60 dB) that is the least a plane counts with, e.g. grey chroma."""
 
-Progress = Callable[[int, int], None]
-"""A function that is called with the number of steps that are done, and of all steps."""
 Observe = Callable[[str, Tensor], None]
 
 

@@ -68,7 +68,7 @@ def split_rounded(sums: Tensor, channels: int, rounding: Rounding) -> tuple[Tens
     def run_part(rows: slice) -> None:
         _round_first(all_pixels[rows], first_pixels[rows], rest_pixels[rows], *_numbers(rounding))
 
-    _run_in_threads(run_part, *all_pixels.shape)
+    _run_on_pixels(run_part, *all_pixels.shape)
     return first, rest
 
 
@@ -82,7 +82,7 @@ def modulate(x: Tensor, factor: Tensor, offset: Tensor, rounding: Rounding) -> T
     def run_part(rows: slice) -> None:
         _modulate(source[rows], *by_channel, target[rows], low, high, to_even)
 
-    _run_in_threads(run_part, *source.shape)
+    _run_on_pixels(run_part, *source.shape)
     return result
 
 
@@ -100,7 +100,7 @@ def _run_in_place(
     def run_part(rows: slice) -> None:
         loop(*(pixels[rows].reshape(-1) for pixels in tensors), *numbers, *_numbers(rounding))
 
-    _run_in_threads(run_part, *tensors[0].shape)
+    _run_on_pixels(run_part, *tensors[0].shape)
     return result
 
 
@@ -115,7 +115,7 @@ def _numbers(rounding: Rounding) -> tuple[np.float32, np.float32, bool]:
     return np.float32(rounding.low), np.float32(rounding.high), rounding.to_even
 
 
-def _run_in_threads(run_part: Callable[[slice], None], pixels: int, channels: int) -> None:
+def _run_on_pixels(run_part: Callable[[slice], None], pixels: int, channels: int) -> None:
     """Divide the pixels among as many threads as PyTorch has."""
     threads = torch.get_num_threads()
     if threads == 1 or pixels * channels < _SMALL:

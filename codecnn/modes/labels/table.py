@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.files import atomic_path, provenance
+from codecnn.base.progress import Progress
 from codecnn.vvc.intra import (
     CTU_SIZES,
     INTEGER_COSTS,
@@ -39,7 +40,6 @@ _TIE = 2.0**-16
 """Relative difference below which costs are equal: the rounding error of float32 is less than a tenth of it."""
 
 Array = NDArray[Any]
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 from .base import Finding as Finding
 from .base import Setup as Setup
-from .run import Progress as Progress
 from .run import check_filter as check_filter
 from .run import check_task as check_task
 from .run import task_setup as task_setup

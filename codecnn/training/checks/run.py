@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from codecnn.base.progress import Progress
 from codecnn.base.runtime import applied
 from codecnn.dataset import Unit
 from codecnn.models import FilterNetwork, pick_device
@@ -49,8 +50,6 @@ UTILISATION_BOUND = 10
 
 Settings = TypeVar("Settings", bound=LoopSettings)
 Check = Callable[[], Finding]
-Progress = Callable[[int, int], None]
-"""Callback that gets the number of completed checks and the number of all checks."""
 
 
 def check_filter(
