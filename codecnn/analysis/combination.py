@@ -177,8 +177,11 @@ def search(covariance: Floats, seed: int, b: float | None = None) -> SearchResul
     """
     names = ("a", "b") if b is None else ("a",)
 
+    def weights(point: Any) -> tuple[float, float]:
+        return point[0], point[1] if b is None else b
+
     def objective(point: Any) -> float:
-        return float(combined_r(covariance, *(*point, b)[:2]))
+        return float(combined_r(covariance, *weights(point)))
 
     optimiser = BayesianOptimization(
         f=None,
@@ -209,8 +212,8 @@ def search(covariance: Floats, seed: int, b: float | None = None) -> SearchResul
         options={"ftol": 1e-13, "gtol": 1e-9},
     )
     best = max(best, [float(x) for x in descent.x], key=objective)
-    points = [(*(*point, b)[:2], objective(point)) for point in tried]
-    return SearchResult(best[0], best[1] if b is None else b, objective(best), bayes_r, points)  # type: ignore[arg-type]
+    points = [(*weights(point), objective(point)) for point in tried]
+    return SearchResult(*weights(best), objective(best), bayes_r, points)
 
 
 class _ExpectedImprovement(acquisition.ExpectedImprovement):

@@ -253,8 +253,8 @@ def _target_coefficients(part: _Part, target: str) -> Target:
                     {kind: _intervals(rows, kind, (name, target), x, y, given) for kind in rows.resampled},
                 )
         table[rows_name] = TargetRows(rows.n, rows.pictures, coefficients)
-    covariance = part.rows["all"].covariance[np.ix_(*[[index[n] for n in ("qp", "depth_mean", target)]] * 2)]
-    return Target(table, _combination(covariance))
+    searched = [index[name] for name in ("qp", "depth_mean", target)]
+    return Target(table, _combination(part.rows["all"].covariance[np.ix_(searched, searched)]))
 
 
 def _intervals(rows: _Rows, kind: str, pair: tuple[str, str], x: int, y: int, given: int) -> CoefficientIntervals:

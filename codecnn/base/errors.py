@@ -44,7 +44,9 @@ class EncoderError(CodecnnError, RuntimeError):
         report: Error output of the program that failed, if one did.
     """
 
-    report: str = ""
+    def __init__(self, message: str, report: str = "") -> None:
+        super().__init__(message)
+        self.report = report
 
 
 class StoreError(CodecnnError, RuntimeError):

@@ -33,7 +33,8 @@ _INTERRUPTED = 130
 _RESUMABLE = ("dataset build", "evaluate", "demo", "adapt")
 """Commands that continue when they are run again; a training states this itself."""
 
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+_UsageError: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+"""Base of all errors of wrong usage, which Typer does not export."""
 
 
 def main() -> None:

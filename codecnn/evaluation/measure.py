@@ -29,6 +29,7 @@ from codecnn.filtering import (
     filter_key,
     sequence_pays,
     unit_planes,
+    user_network,
 )
 from codecnn.models import Card, as_card
 from codecnn.pictures.files import Picture, create_video
@@ -95,7 +96,7 @@ class Entry:
             **facts: Further attributes.
         """
         code = None
-        if key is not None or card is None or card.sha256 is None or getattr(filter_, "source", None) is not None:
+        if key is not None or card is None or card.sha256 is None or user_network(filter_) is not None:
             try:
                 code = filter_key(filter_, key)
             except ConfigError as error:

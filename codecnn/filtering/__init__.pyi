@@ -14,6 +14,7 @@ from .in_loop import InLoopCodec as InLoopCodec
 from .in_loop import check_in_loop as check_in_loop
 from .in_loop import in_loop_codec as in_loop_codec
 from .keys import filter_key as filter_key
+from .keys import user_network as user_network
 from .load import Precision as Precision
 from .load import load_filter as load_filter
 from .load import prefers_integers as prefers_integers

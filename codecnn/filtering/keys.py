@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import nn
+
 from codecnn.base.files import sha256_json
 from codecnn.base.fingerprint import fingerprint, weights_sha256
 from codecnn.base.runtime import Runtime
@@ -38,11 +40,16 @@ def filter_key(filter_: PictureFilter, key: str | None = None) -> str:
     if key is None and isinstance(filter_, FunctionFilter):
         key = filter_.key
     if key is None and facts["card"].get("sha256") is not None:
-        network = getattr(filter_, "source", None)
+        network = user_network(filter_)
         facts["code"] = None if network is None else fingerprint([type(module) for module in network.modules()])
     else:
         facts["content"] = fingerprint(_content(filter_), key)
     return sha256_json(facts)
+
+
+def user_network(filter_: PictureFilter) -> nn.Module | None:
+    """Return the network of a filter if it has code outside of codecnn, else None."""
+    return filter_.user_network if isinstance(filter_, FloatFilter) else None
 
 
 def _content(filter_: PictureFilter) -> Any:

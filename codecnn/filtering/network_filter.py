@@ -200,7 +200,7 @@ class FloatFilter(NetworkFilter):
 
     Attributes:
         network: The network as it was passed.
-        source: The same if it has code outside of codecnn, else None.
+        user_network: The same if it has code outside of codecnn, else None.
 
     Args:
         model: The network, perhaps a plain module (`codecnn.models.adapt`); it is copied.
@@ -212,7 +212,7 @@ class FloatFilter(NetworkFilter):
     def __init__(self, model: nn.Module, **options: Unpack[FilterOptions]) -> None:
         model = adapt(model)
         self.network = model
-        self.source = model if has_user_code(model) else None
+        self.user_network = model if has_user_code(model) else None
         self.model = prepare(copy.deepcopy(model).to(options.get("device", "cpu")))
         super().__init__(self.model, **options)
 

@@ -215,15 +215,17 @@ def choose(
     allowed = (False, True) if settings.compile == "auto" else (compiled_form,)
     if len(precisions) * len(allowed) == 1:
         return Choice(Form(precisions[0], allowed[0]), {})
-    timings = {Form(precision, False): measure(Form(precision, False)) for precision in precisions}
-    safe = timings[Form(precisions[0], False)].step
+    uncompiled = {Form(precision, False): measure(Form(precision, False)) for precision in precisions}
+    timings = dict(uncompiled)
+    safe = uncompiled[Form(precisions[0], False)].step
     compile_cost = COMPILE_SECONDS
-    for form, timing in sorted(timings.items(), key=lambda item: item[1].step):
-        fastest_step = min(timing.step for timing in timings.values())
+    for form, timing in sorted(uncompiled.items(), key=lambda item: item[1].step):
+        fastest_step = min(other.step for other in timings.values())
         pays = settings.compile == "auto" and steps * (fastest_step - COMPILE_GAIN * timing.step) > compile_cost
         if timing.step <= safe and (pays or settings.compile not in (False, "auto")):
-            compiled = timings[Form(form.precision, compiled_form)] = measure(Form(form.precision, compiled_form))
-            compile_cost = compiled.compiling
+            faster = Form(form.precision, compiled_form)
+            timings[faster] = measure(faster)
+            compile_cost = timings[faster].compiling
     candidates = [form for form in timings if form.compile in allowed]
     return Choice(min(candidates, key=lambda form: timings[form].step * HANDICAP ** _departures(form)), timings)
 

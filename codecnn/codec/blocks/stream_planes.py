@@ -160,6 +160,27 @@ def add_rebuilt_planes(sequence: CodedSequence, planes: Sequence[str], folder: P
     return replace(sequence, **paths)
 
 
+class _RebuiltPictures:
+    """Planes of the pictures of a stream by position in output order, decoded up to the last one that was asked for."""
+
+    def __init__(self, stream: Path, pictures: Sequence[Picture], planes: Sequence[str]) -> None:
+        self._arguments = stream, pictures, planes
+        self._restart()
+
+    def _restart(self) -> None:
+        self._decoding = _rebuild(*self._arguments)
+        self._decoded = 0
+        self._last: Planes = {}
+
+    def __getitem__(self, number: int) -> Planes:
+        if number < self._decoded - 1:
+            self._restart()
+        while self._decoded <= number:
+            self._last = next(self._decoding)
+            self._decoded += 1
+        return dict(self._last)
+
+
 def stream_plane_reader(stream: Path | str, planes: Sequence[str]) -> Callable[[int], Planes]:
     """Return a function that rebuilds planes of a VVC stream for the picture at a position in output order.
 
@@ -179,21 +200,10 @@ def stream_plane_reader(stream: Path | str, planes: Sequence[str]) -> Callable[[
     stream = Path(stream)
     pictures = read_output_pictures(stream)
     all_intra = all(picture.is_intra for picture in pictures)
-    decoding: Iterator[tuple[int, Planes]] = iter(())
-    last: tuple[int, Planes] = (-1, {})
-
-    def arrays_of(number: int) -> Planes:
-        nonlocal decoding, last
-        if all_intra:
-            return next(_rebuild(stream, pictures[number : number + 1], planes))
-        if number < last[0] or last[0] < 0:
-            decoding, last = enumerate(_rebuild(stream, pictures, planes)), (-1, {})
-        while last[0] < number:
-            last = next(decoding)
-        return dict(last[1])
+    rebuilt = _RebuiltPictures(stream, pictures, planes)
 
     def read(number: int) -> Planes:
-        arrays = arrays_of(number)
+        arrays = next(_rebuild(stream, pictures[number : number + 1], planes)) if all_intra else rebuilt[number]
         bit_depth = pictures[number].sps.bit_depth
         for name in arrays:
             if name in CELL_PLANES:

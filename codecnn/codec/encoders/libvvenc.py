@@ -33,6 +33,9 @@ SMALLEST = 32
 ffmpeg gives libvvenc one byte per luma sample for the stream of a picture, which must also hold the headers.
 """
 
+_LIBRARY_FAILURE = "external library"
+"""Part of ffmpeg's message for a failure in libvvenc, for which a full buffer of the stream is the only known cause."""
+
 CONSTANT_QP = {"IntraQPOffset": "0", "GOPQPA": "0", "MCTF": "0", "BIM": "0", "LookAhead": "0", "STA": "0"}
 """Parameters that switch off the intra offset and every adaptation.
 
@@ -187,7 +190,7 @@ class VvcCodec:
                 again = [*argv[:-2], f"{argv[-2]}:MaxParallelFrames=0", argv[-1]]
                 done = run(again, what=f"coding {name}", cwd=folder)
         except EncoderError as error:
-            if "external library" not in str(error):
+            if _LIBRARY_FAILURE not in error.report:
                 raise
             size = source_format.width * source_format.height
             raise EncoderError(

@@ -155,9 +155,7 @@ def _check_whole(name: str, finished: Finished, count: int, whole_packets: Calla
         # A decoder that fails writes the pictures before the damaged one; one that goes on does not say which it was.
         whole = count if finished.returncode else 0
         reason = damage[0].strip(" ;.") if damage else error_line(finished.stderr)
-    failure = EncoderError(f"decoding {name} failed: {reason}{advice(whole)}")
-    failure.report = finished.stderr
-    raise failure
+    raise EncoderError(f"decoding {name} failed: {reason}{advice(whole)}", finished.stderr)
 
 
 def advice(whole: int) -> str:

@@ -80,9 +80,7 @@ def run(argv: Sequence[str], *, what: str, cwd: Path | None = None) -> Finished:
     check_disk(finished, what)
     if finished.returncode != 0:
         reason = error_line(finished.stderr or finished.stdout)
-        failure = EncoderError(f"{what} failed (exit status {finished.returncode}): {reason}")
-        failure.report = finished.stderr
-        raise failure
+        raise EncoderError(f"{what} failed (exit status {finished.returncode}): {reason}", finished.stderr)
     return finished
 
 
