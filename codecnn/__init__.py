@@ -8,9 +8,24 @@ Data         build_dataset, open_dataset, read_blocks, label_blocks, predict_blo
 Networks     create_model, list_models, load_model, load_filter, train, filter_file, evaluate, export
 """
 
+from typing import Any
+
 import lazy_loader
 
 __version__ = "0.3.0"
 
 # The public names are listed in __init__.pyi, which type checkers read as well.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name on first use; one of a part that is absent raises ToolMissingError."""
+    try:
+        return _load(name)
+    except ModuleNotFoundError as error:
+        from codecnn.base import errors, parts
+
+        absent = str(error.name).removeprefix("codecnn.")
+        if absent not in parts.absent_parts():
+            raise
+        raise errors.ToolMissingError(parts.missing_part(absent, f"codecnn.{name}")) from None

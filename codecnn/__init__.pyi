@@ -8,7 +8,6 @@ from .api import export as export
 from .api import filter_file as filter_file
 from .api import open_dataset as open_dataset
 from .api import train as train
-from .api import write_filter as write_filter
 from .codec import read_blocks as read_blocks
 from .dataset import patch_loader as patch_loader
 from .dataset import picture_loader as picture_loader
@@ -21,4 +20,5 @@ from .modes.labels import predict_block_modes as predict_block_modes
 from .pictures.files import open_video as open_video
 from .pictures.metrics import bd_rate as bd_rate
 from .pictures.metrics import psnr as psnr
+from .signalling import write_filter as write_filter
 from .viewer import view as view

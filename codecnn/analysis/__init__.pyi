@@ -3,6 +3,7 @@ from .ctu_table import CtuTable as CtuTable
 from .ctu_table import check_table as check_table
 from .ctu_table import load_table as load_table
 from .report import RESULT_FILES as RESULT_FILES
+from .report import correlate_store as correlate_store
 from .report import write_correlation as write_correlation
 from .results import Correlation as Correlation
 from .statistics import bootstrap_counts as bootstrap_counts

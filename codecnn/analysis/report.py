@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from codecnn.analysis.ctu_table import CtuTable, check_table
+from codecnn.analysis.correlation import correlate
+from codecnn.analysis.ctu_table import CtuTable, check_table, load_table
 from codecnn.analysis.plots import plot_combination, plot_depth, plot_search
 from codecnn.analysis.results import Coefficients, Combinations, Correlation, HeadlineIntervals, Interval
 from codecnn.base.files import provenance, write_json, write_text
@@ -46,6 +47,14 @@ RESULT_FILES = (
     *("combination.png", "search.png"),
 )
 """Files that `write_correlation` writes."""
+
+
+def correlate_store(source: Path, out_dir: Path) -> Correlation:
+    """Correlate the CTUs of a store and write the result; see `correlate` and `write_correlation`."""
+    table = load_table(source)
+    result = correlate(table)
+    write_correlation(out_dir, result, table)
+    return result
 
 
 def write_correlation(

@@ -4,12 +4,13 @@ import contextlib
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import yaml
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from codecnn.base.errors import ConfigError, MissingFileError
+from codecnn.base.parts import absent_parts, task_configuration, tasks
 from codecnn.dataset import Recipe, Store, open_store
 from codecnn.training import LOSSES, FilterSettings, LoopSettings, Schema
 
@@ -17,14 +18,11 @@ if TYPE_CHECKING:  # these need torch, which a recipe does not
     from pydantic_core import ErrorDetails
 
     from codecnn.base.progress import Progress
-    from codecnn.modes.training import IntraModesTask
+    from codecnn.training import Task
     from codecnn.training.checks import Finding
     from codecnn.training.filter import FilterTask
 
 Value = TypeVar("Value")
-
-Paths = Annotated[list[Path], BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
-"""One path or a list of paths."""
 
 _MAX_VALUES = 100_000
 """Largest number of values in a YAML file after the expansion of aliases; recipes have a few dozen."""
@@ -102,63 +100,30 @@ class FilterConfig(Schema):
         return check_filter(self.mix(), self.model.name, self.model.options, self.training, progress)
 
 
-class IntraModesConfig(Schema):
-    """Configuration that trains an intra mode classifier on label tables; unknown keys are errors."""
-
-    task: Literal["intra_modes"] = "intra_modes"
-    labels: Paths = Field(min_length=1, description="tables written by `codecnn labels`")
-    validation: Paths = Field(
-        default=[], description="tables of other pictures; default: the split 'val' of a labelled store"
-    )
-    cost: Literal["dct", "hadamard", "sad", "sse", "rate"] = Field(
-        default="dct", description="cost that defines the best mode"
-    )
-    softness: float = Field(
-        default=0.0,
-        ge=0,
-        le=10,
-        description="modes within this share of the block's mean excess cost count as equally good; 0: best only",
-    )
-    validation_blocks: int = Field(
-        default=4096, ge=1, description="number of 4x4 validation blocks; half as many of 8x8, and so on"
-    )
-    network: Literal["modes", "mode_sketch"] = Field(default="modes", description="kind of network")
-    model: dict[str, int] = Field(default={}, description="options of the network, e.g. features, blocks, hidden")
-    training: LoopSettings = LoopSettings()
+class TrainConfig(Protocol):
+    """Content of a training configuration; its key `task` selects the class: `FilterConfig`, or that of a part."""
 
     @property
-    def data(self) -> list[Path]:
-        """The tables that the training reads."""
-        return [*self.labels, *self.validation]
+    def task(self) -> str:
+        """Name of the kind of training."""
+
+    @property
+    def training(self) -> LoopSettings:
+        """Settings of the loop."""
+
+    @property
+    def data(self) -> Sequence[Path | str]:
+        """The stores or tables that the training reads."""
 
     @property
     def weights(self) -> list[str]:
-        """The weights that the training starts from: none."""
-        return []
+        """The weights that the training starts from and those of its teachers."""
 
-    def make_task(self, settings: LoopSettings | None = None, *, resume: bool = False) -> "IntraModesTask":
-        """Create the task to train, with other settings if given."""
-        from codecnn.modes.training import intra_modes_task
-
-        return intra_modes_task(
-            self.labels,
-            self.validation,
-            {"network": self.network, **self.model},
-            settings or self.training,
-            cost=self.cost,
-            softness=self.softness,
-            validation_blocks=self.validation_blocks,
-        )
+    def make_task(self, *, resume: bool = False) -> "Task":
+        """Create the task to train, from scratch or from its last checkpoint."""
 
     def check(self, progress: "Progress | None" = None) -> "list[Finding]":
-        """Run the checks that apply to any task; see `check_task`."""
-        from codecnn.training.checks import check_task
-
-        return check_task(self.make_task, self.training, progress)
-
-
-TrainConfig = Annotated[FilterConfig | IntraModesConfig, Field(discriminator="task")]
-"""Content of a training configuration; its key `task` selects the class."""
+        """Run the checks of the set-up."""
 
 
 def bundled(name: str) -> Path:
@@ -202,7 +167,7 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
     return checked(Recipe, value, str(path))
 
 
-def load_config(path: Path | str, overrides: Sequence[str] = ()) -> FilterConfig | IntraModesConfig:
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
     """Read and check a training configuration; without the key `task` it trains a filter.
 
     Args:
@@ -222,10 +187,14 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> FilterConfig
     task = value.setdefault("task", "filter")
     if task == "modes":
         raise ConfigError(f"{path}: the task modes was renamed: write intra_modes")
-    if task not in ("filter", "intra_modes"):
-        raise ConfigError(f"{path}: task must be filter or intra_modes, not {_shown(task)}")
-    # The location of an error begins with the name of the task, which is not a key of the file.
-    return checked(TrainConfig, value, str(path), skip=1)  # type: ignore[arg-type]
+    if task == "filter":
+        return checked(FilterConfig, value, str(path))
+    if task not in tasks():
+        absent = ", ".join(f"codecnn.{part}" for part in absent_parts())
+        hint = f"; not installed, and may have it: {absent}" if absent else ""
+        raise ConfigError(f"{path}: task must be {' or '.join(('filter', *tasks()))}, not {_shown(task)}{hint}")
+    configuration: type[TrainConfig] = task_configuration(task)
+    return checked(configuration, value, str(path))
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -286,14 +255,13 @@ def _located(path: Any) -> Any:
     return str(Path(path).expanduser().absolute()) if isinstance(path, str) else path
 
 
-def checked(schema: type[Value], value: dict[str, Any], where: str, *, skip: int = 0) -> Value:
+def checked(schema: type[Value], value: dict[str, Any], where: str) -> Value:
     """Validate a value against a schema.
 
     Args:
         schema: Type to validate against.
         value: Nested dictionaries.
         where: Origin of the value, with which an error message begins.
-        skip: Number of leading parts of an error's location that are not keys of the file.
 
     Returns:
         The validated object.
@@ -304,7 +272,7 @@ def checked(schema: type[Value], value: dict[str, Any], where: str, *, skip: int
     try:
         return TypeAdapter(schema).validate_python(value)
     except ValidationError as error:
-        raise ConfigError(f"{where}: {_first_problem(error, skip)}{_suggestion(schema, error)}") from error
+        raise ConfigError(f"{where}: {_first_problem(error)}{_suggestion(schema, error)}") from error
 
 
 def _apply(value: dict[str, Any], override: str) -> None:
@@ -375,9 +343,9 @@ def _main_problem(error: ValidationError) -> "ErrorDetails":
     return next((problem for problem in problems if problem["type"] != "missing"), problems[0])
 
 
-def _first_problem(error: ValidationError, skip: int) -> str:
+def _first_problem(error: ValidationError) -> str:
     problem = _main_problem(error)
-    where = ".".join(str(part) for part in problem["loc"][skip:])
+    where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return f"unknown key {where!r}"
     if problem["type"] == "missing":

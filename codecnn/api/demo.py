@@ -1,11 +1,12 @@
 """The demo: build, train, evaluate and correlate on the pictures of scikit-image."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from codecnn.analysis import correlate, load_table, write_correlation
 from codecnn.api.config import bundled, load_config, load_recipe
+from codecnn.base.parts import find_extension, missing_part
 from codecnn.dataset import Store, build_store
 from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter
@@ -26,7 +27,8 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
         progress: Context manager `progress(description, unit)` that provides a function of (done, total).
 
     Returns:
-        "evaluation": results of the trained network and of `SHIPPED`; "correlation": content of correlation.json.
+        "evaluation": results of the trained network and of `SHIPPED`; "correlation": content of correlation.json,
+        unless the part analysis is absent.
     """
     say("1/4 Training set: pictures coded with libvvenc at five QPs")
     recipe = bundled("datasets/demo.yaml")
@@ -44,13 +46,14 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
     with progress("filtering", "unit") as report:
         results = evaluate(entries, store, "test", output / "evaluation", progress=report)
     say("4/4 Correlation of QP and CU depth, read from the bitstreams, with the coding error of libvvenc")
-    columns = load_table(store.folder)
-    correlation = correlate(columns)
-    write_correlation(output / "correlation", correlation, columns)
-    return {"evaluation": results, "correlation": correlation.as_json()}
+    correlate = find_extension("analysis.correlate_store")
+    if correlate is None:
+        say(f"skipped: {missing_part('analysis')}")
+        return {"evaluation": results}
+    return {"evaluation": results, "correlation": correlate(store.folder, output / "correlation").as_json()}
 
 
 def _train(output: Path, store: Store) -> Path:
-    config = load_config(bundled("configs/demo.yaml")).model_copy(update={"store": str(store.folder)})
+    config = load_config(bundled("configs/demo.yaml"), [f"store={json.dumps(str(store.folder))}"])
     run = output / "runs" / "demo"
     return train(config, run, resume=(run / CHECKPOINT).exists(), progress=True).weights

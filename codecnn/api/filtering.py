@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codecnn.base.errors import ConfigError, FormatError, MissingFileError
+from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.outputs import check_outputs
+from codecnn.base.parts import extension
 from codecnn.base.planes import (
     REBUILT_PLANES,
     REFERENCE_PLANES,
@@ -125,7 +126,6 @@ def filter_file(
     )
     from codecnn.models import pick_device, weights_files, weights_path
     from codecnn.pictures.files import open_like, open_video, stream_codec
-    from codecnn.signalling.updates import apply_text, read_update_file
 
     source, output = Path(source), Path(output)
     inputs = input_files(source, original, blocks, update, *(planes or {}).values())
@@ -150,10 +150,10 @@ def filter_file(
         if given := [name for name, value in unfit.items() if value not in (None, {})]:
             raise ConfigError(f"{given[0]} needs weights: name them with -m")
         settings = {"precision": precision, "device": pick_device(device), "tile": tile, "memory": memory}
-        return _filter_carried(source, output, qp, settings, progress, options)
+        return extension("signalling.filter_carried")(source, output, qp, settings, progress, options)  # type: ignore[no-any-return]
     filter_ = load_filter(model, exact=exact, precision=precision, device=pick_device(device), tile=tile, memory=memory)
     if update is not None:
-        filter_ = apply_text(filter_, read_update_file(update).update, str(model))
+        filter_ = extension("signalling.apply_update")(filter_, update, str(model))
     if qp is not None and stream_codec(source) is not None:
         # Otherwise the headers are not read, and their reader would not warn that the pictures are fields.
         with suppress(FormatError):
@@ -162,7 +162,7 @@ def filter_file(
         video = stack.enter_context(open_video(source, **options))
         takes_qp = "qp" in filter_.planes
         complete = options.get("frames") is None
-        qps = _slice_qps(qp, source, video, complete) if takes_qp or original is not None else [0]
+        qps = slice_qps(qp, source, video, complete) if takes_qp or original is not None else [0]
         notes = [note for value in sorted(set(qps)) if takes_qp and (note := untrained_qp(filter_.card, value))]
         codec = stream_codec(source)
         if codec is not None and (note := other_codec(filter_.card, codec)):
@@ -194,81 +194,7 @@ def filter_file(
         return FilteredFile(output, len(all_decisions), counts, tuple(notes), filter_.runtime)
 
 
-def _filter_carried(
-    source: Path,
-    output: Path,
-    qp: int | Sequence[int] | None,
-    settings: Mapping[str, Any],
-    progress: Progress | None,
-    options: Mapping[str, Any],
-) -> FilteredFile:
-    """Filter a stream with the filters that it carries; see `filter_file`."""
-    from codecnn.evaluation import untrained_qp
-    from codecnn.filtering import NetworkFilter, auxiliary_planes, filter_video, stream_slice_types
-    from codecnn.pictures.files import open_video, stream_codec
-    from codecnn.signalling.nnpf import active_filters, describe_network, load_carried, read_messages
-
-    if str(source) != "-" and not source.exists():
-        raise MissingFileError(f"{source} does not exist")
-    if stream_codec(source) not in ("vvc", "hevc"):
-        raise ConfigError(f"{source} is no stream of VVC or HEVC, which could carry a filter: name weights with -m")
-    stream = read_messages(source)
-    if not stream.has_messages:
-        raise ConfigError(f"{source} carries no filter: name weights with -m")
-    active = active_filters(stream)
-    notes = [
-        f"{source}: a message is ignored ({reason})"
-        for reason in dict.fromkeys(reason for picture in stream.pictures for reason in picture.skipped)
-    ]
-    loaded: dict[str, NetworkFilter] = {}
-    chosen: list[NetworkFilter | None] = []
-    for position, filters in enumerate(active):
-        if len(filters) > 1:
-            raise ConfigError(
-                f"{source} activates {len(filters)} filters for picture {position}, and codecnn applies one: "
-                "name weights with -m"
-            )
-        if not filters:
-            chosen.append(None)
-            continue
-        characteristics = filters[0].characteristics
-        update = filters[0].update
-        key = f"{characteristics.nnpfc_tag_uri} {characteristics.nnpfc_uri} {characteristics.nnpfc_mode_idc} {update}"
-        if key not in loaded:
-            loaded[key] = load_carried(characteristics, str(source), update=update, **settings)
-            changes = "" if update is None else f", with an {describe_network(update)}"
-            network = describe_network(characteristics)
-            notes.append(f"{source} carries filter {characteristics.nnpfc_id}: {network}{changes}")
-        chosen.append(loaded[key])
-    with open_video(source, **options) as video:
-        complete = options.get("frames") is None
-        if len(active) < len(video) or (complete and len(active) > len(video)):
-            raise ConfigError(
-                f"{source} has the headers of {len(active)} pictures and decodes to {len(video)}, so its filters "
-                "cannot be assigned to pictures: name weights with -m"
-            )
-        chosen = chosen[: len(video)]
-        takes_qp = any("qp" in filter_.planes for filter_ in loaded.values())
-        qps = _slice_qps(qp, source, video, complete) if takes_qp else [0]
-        filtered = sum(filter_ is not None for filter_ in chosen)
-        notes.append(f"{filtered} of {len(video)} pictures are filtered")
-        for filter_ in loaded.values():
-            used = {qps[n if len(qps) > 1 else 0] for n, each in enumerate(chosen) if each is filter_}
-            notes += [note for value in sorted(used) if takes_qp and (note := untrained_qp(filter_.card, value))]
-
-        def report(done: int) -> None:
-            if progress is not None:
-                progress(done, len(video))
-
-        planes = sorted({name for filter_ in loaded.values() for name in filter_.planes})
-        types = stream_slice_types(source, len(video), all_pictures=complete) if SLICE_TYPE_PLANE in planes else []
-        beside = auxiliary_planes(planes, video.format, {}, None, slice_types=types)
-        filter_video(chosen, video, qps, output, beside=beside, progress=report)
-        runtime = next(iter(loaded.values())).runtime if loaded else None
-        return FilteredFile(output, len(video), None, tuple(notes), runtime)
-
-
-def _slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", complete: bool) -> list[int]:
+def slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", complete: bool) -> list[int]:
     """Return the slice QP of all pictures or of each picture, from the argument or from the bitstream."""
     from codecnn.filtering import check_slice_qp, stream_qps
 

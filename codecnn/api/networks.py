@@ -12,11 +12,12 @@ from codecnn.api.config import load_config
 from codecnn.base.errors import ConfigError, ToolMissingError
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.outputs import check_outputs
+from codecnn.base.parts import extension
 from codecnn.base.progress import Progress
 from codecnn.dataset import input_files, open_store
 
 if TYPE_CHECKING:
-    from codecnn.api.config import FilterConfig, IntraModesConfig
+    from codecnn.api.config import TrainConfig
     from codecnn.training import TrainingResult
 
 ExportFormat = Literal["onnx", "nnpfc", "sadl", "int8", "int16"]
@@ -51,7 +52,7 @@ def train(
     return run_training(loaded, Path(run), resume=resume, progress=progress)
 
 
-def check_run(config: Path | str, loaded: "FilterConfig | IntraModesConfig", run: Path) -> None:
+def check_run(config: Path | str, loaded: "TrainConfig", run: Path) -> None:
     """Raise ConfigError if a training would replace its configuration, its data or the weights that it starts from."""
     from codecnn.models import weights_files, weights_path
     from codecnn.training import RUN_FILES
@@ -88,9 +89,8 @@ def export(
     Args:
         model: Weights: a file, or a name from `codecnn models`.
         output: File to write: .onnx, or .safetensors for integers.
-        form: "onnx"; "nnpfc" (ONNX with the tensors of post-filter messages, see
-            `codecnn.signalling.nnpf.export_post_filter`); "sadl" (ONNX with the operators of SADL, for one QP); "int8"
-            or "int16" (integer networks). A file of 8-bit integers can be written as "onnx".
+        form: "onnx"; "nnpfc" (ONNX with the tensors of post-filter messages); "sadl" (ONNX with the operators of SADL,
+            for one QP); "int8" or "int16" (integer networks). A file of 8-bit integers can be written as "onnx".
         qp: Slice QP of the graph, for "sadl"; for "nnpfc" instead of the strength that a decoder passes.
         store: Stores to calibrate integers on. Mode networks are written as "int16" and need none.
         split: Split of the stores to calibrate on.
@@ -202,11 +202,11 @@ def _export_post_filter(model: Path, output: Path, **options: Any) -> dict[str, 
     _require_onnx("nnpfc")
     from codecnn.filtering.integer import is_integer
     from codecnn.models import load_model
-    from codecnn.signalling.nnpf import export_post_filter
 
     if is_integer(model):
         raise ConfigError(f"{model} holds integers: name the float weights for --format nnpfc")
-    return export_post_filter(output, *load_model(model), **options)
+    written: dict[str, Any] = extension("signalling.export_post_filter")(output, *load_model(model), **options)
+    return written
 
 
 def _export_onnx(model: Path, output: Path, form: ExportFormat, qp: int | None) -> dict[str, Any]:

@@ -17,21 +17,21 @@ from typing import Any
 import typer
 
 from codecnn.base.errors import CodecnnError, ConfigError, StoppedError, UserCodeWarning
-from codecnn.cli.application import EXAMPLES, app, dataset_app, modes_app, nnpf_app
+from codecnn.base.parts import absent_parts, command_modules
+from codecnn.cli.application import EXAMPLES, RESUMABLE, app
 from codecnn.cli.console import err
 
 # The order of the modules is the order of the commands in --help.
-_MODULES = "general pictures decode dataset modes training filter adapt nnpf evaluation networks"
+_MODULES = "general pictures decode dataset training filter evaluation networks"
 for _name in _MODULES.split():
-    importlib.import_module(f"codecnn.cli.{_name}")
-for _group, _prefix in ((app, ""), (dataset_app, "dataset "), (modes_app, "modes "), (nnpf_app, "nnpf ")):
-    for _command in _group.registered_commands:
+    for _module in (f"codecnn.cli.{_name}", *command_modules(after=_name)):
+        importlib.import_module(_module)
+for _group, _prefix in ((app, ""), *((_added.typer_instance, f"{_added.name} ") for _added in app.registered_groups)):
+    for _command in _group.registered_commands if _group else ():
         _command_name = str(_command.name or getattr(_command.callback, "__name__", ""))
         _command.epilog = f"Example: {EXAMPLES[_prefix + _command_name]}"
 
 _INTERRUPTED = 130
-_RESUMABLE = ("dataset build", "evaluate", "demo", "adapt")
-"""Commands that continue when they are run again; a training states this itself."""
 
 _UsageError: type[Exception] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
 """Base of all errors of wrong usage, which Typer does not export."""
@@ -61,7 +61,7 @@ def _run(debug: bool) -> None:
     except CodecnnError as error:
         _fail(error, str(error), 1, debug)
     except KeyboardInterrupt:
-        resumable = " ".join(sys.argv[1:3]).startswith(_RESUMABLE)
+        resumable = " ".join(sys.argv[1:3]).startswith(tuple(RESUMABLE))
         text = "interrupted: run the same command again to continue" if resumable else "interrupted"
         _fail(KeyboardInterrupt(), text, _INTERRUPTED, debug)
     except BrokenPipeError:
@@ -118,6 +118,8 @@ def _report_usage(error: Any) -> None:
     sentence = error.format_message().replace("Value error, ", "").rstrip(".")
     example = EXAMPLES.get(path.removeprefix("codecnn "))
     hint = f"example: {example}" if example else f"run {path} --help for the commands"
+    if not example and (absent := absent_parts()):
+        hint += f"; not installed, and may have it: {', '.join(f'codecnn.{part}' for part in absent)}"
     separator = "" if sentence.endswith("?") else ";"
     err.print(
         f"{path}: {sentence[0].lower() + sentence[1:]}{separator} {hint}", markup=False, highlight=False, soft_wrap=True

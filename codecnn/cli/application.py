@@ -13,27 +13,26 @@ EXAMPLES = {
     "info": "codecnn info clip_416x240_30_10bit.yuv",
     "partition": "codecnn partition stream.266 -o cus.parquet",
     "decode": "codecnn decode stream.266 -o decoded.y4m",
-    "view": "codecnn view stream.266 -m low_cost_17 --original original_416x240_10bit.yuv -o view.html",
     "dataset build": "codecnn dataset build datasets/demo.yaml -o stores/demo -j 2",
     "dataset verify": "codecnn dataset verify stores/demo",
     "dataset stats": "codecnn dataset stats stores/demo",
-    "labels": "codecnn labels -i pictures -o labels.parquet --cost dct",
-    "modes predict": "codecnn modes predict -i pictures -o modes.parquet --top 8 --cost dct",
     "check": "codecnn check configs/demo.yaml store=stores/demo",
     "train": "codecnn train configs/demo.yaml store=stores/demo training.steps=20000 -o runs/first",
     "compare": "codecnn compare runs/a/best.safetensors runs/b/best.safetensors",
     "evaluate": "codecnn evaluate clip_416x240_30.yuv -m low_cost_17 -q 22,27,32,37,42 -o results",
     "jvet": "codecnn jvet results/ai results/ra results/ldb -o results/jvet",
     "filter": "codecnn filter -m low_cost_17 -i stream.266 -o filtered.y4m",
-    "adapt": "codecnn adapt -m low_cost_yuv_17.video --original clip.y4m --stream clip.266 -o update.json",
-    "nnpf write": "codecnn nnpf write stream.266 -m low_cost_yuv_17 -o filtered.266",
-    "nnpf read": "codecnn nnpf read filtered.266",
-    "correlate": "codecnn correlate stores/demo -o correlation",
     "models": "codecnn models",
     "complexity": "codecnn complexity rdn blocks=4 growth=24",
     "export": "codecnn export -m low_cost_17 -o low_cost_17.onnx",
 }
-"""Example of each command by its full name; the help of the command and messages about wrong usage show it."""
+"""Example of each command by its full name; the help of the command and messages about wrong usage show it.
+
+Modules of parts add those of their commands.
+"""
+
+RESUMABLE = ["dataset build", "evaluate", "demo"]
+"""Commands that continue when they are run again; modules of parts add theirs. A training states this itself."""
 
 app = typer.Typer(
     help="Train CNN filters for VVC, HEVC and AV1 on the coding error of real encoders, and evaluate their gain.",
@@ -43,13 +42,6 @@ app = typer.Typer(
 )
 dataset_app = typer.Typer(help="Build, verify and summarise training sets.", no_args_is_help=True)
 app.add_typer(dataset_app, name="dataset")
-modes_app = typer.Typer(help="Predict intra modes with a network instead of a search.", no_args_is_help=True)
-app.add_typer(modes_app, name="modes")
-nnpf_app = typer.Typer(
-    help="Write filters into VVC and HEVC streams as neural-network post-filter SEI messages (H.274), and read them.",
-    no_args_is_help=True,
-)
-app.add_typer(nnpf_app, name="nnpf")
 
 
 def _version(value: bool) -> None:

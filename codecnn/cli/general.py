@@ -25,14 +25,15 @@ def demo(
     limit_threads()
     results = run_demo(output, jobs=jobs, say=err.print, progress=progress)
     print_gains(results["evaluation"])
-    correlation = results["correlation"]
-    out.print(
-        f"Correlation with the coding error ({correlation['n']} CTUs): "
-        f"QP {correlation['pearson']['qp']:.3f}, depth {correlation['pearson']['depth']:.3f}, "
-        f"a·QP + b·depth {correlation['bayes']['r']:.3f}"
-    )
+    if (correlation := results.get("correlation")) is not None:
+        out.print(
+            f"Correlation with the coding error ({correlation['n']} CTUs): "
+            f"QP {correlation['pearson']['qp']:.3f}, depth {correlation['pearson']['depth']:.3f}, "
+            f"a·QP + b·depth {correlation['bayes']['r']:.3f}"
+        )
     out.print(f"Report: {output / 'evaluation' / 'report.html'}")
-    out.print(f"Correlation: {output / 'correlation' / 'correlation.md'}")
+    if correlation is not None:
+        out.print(f"Correlation: {output / 'correlation' / 'correlation.md'}")
 
 
 @app.command()

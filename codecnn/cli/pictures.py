@@ -1,37 +1,29 @@
-"""Commands on single files: geometry, coding trees and planes of bitstreams, and the viewer."""
+"""Commands on single files: geometry, coding trees and planes of bitstreams."""
 
-import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.outputs import check_outputs
+from codecnn.base.parts import find_extension
 from codecnn.cli.application import app
-from codecnn.cli.console import err, print_facts, print_json, progress
+from codecnn.cli.console import print_facts, print_json, progress
 from codecnn.cli.options import (
     Backend,
     BitDepth,
     Chroma,
-    Device,
     Json,
     Packing,
     Rate,
     Scheduler,
     Shard,
     Size,
-    Trust,
-    complete_weights,
     read_spread,
-    weights_file,
 )
-
-if TYPE_CHECKING:
-    from codecnn.codec import StreamInfo
-    from codecnn.viewer import Page
 
 
 @app.command()
@@ -88,10 +80,9 @@ def _stream_info(file: Path, codec: str, as_json: bool) -> None:
     facts["pictures"] = len(output_pictures(info))
     facts["not_output"] = len(pictures) - facts["pictures"]
     facts["fields"] = fields
-    if codec in ("vvc", "hevc"):
-        facts["carried_post_filters"] = _carried_filters(file, info)
-        if not as_json:
-            facts["carried_post_filters"] = "; ".join(facts["carried_post_filters"]) or "none"
+    if codec in ("vvc", "hevc") and (describe := find_extension("signalling.describe_carried")) is not None:
+        carried = describe(file, info)
+        facts["carried_post_filters"] = carried if as_json else "; ".join(carried) or "none"
     if as_json:
         facts["coded_pictures"] = pictures
     else:
@@ -99,23 +90,6 @@ def _stream_info(file: Path, codec: str, as_json: bool) -> None:
         counts = [(kind, qp, sum((kind, qp) in each for each in kinds)) for kind, qp in sorted(set().union(*kinds))]
         facts["slices"] = ", ".join(f"{count} {kind} at QP {qp}" for kind, qp, count in counts)
     print_facts(_without_unknown(facts, as_json), as_json)
-
-
-def _carried_filters(file: Path, info: "StreamInfo") -> list[str]:
-    """Describe the filters that a stream carries in post-filter messages."""
-    from codecnn.signalling.nnpf import Characteristics, describe_network, read_messages
-
-    try:
-        pictures = read_messages(file, info).pictures
-    except FormatError as error:
-        return [f"not known: {error}"]
-    filters = {
-        f"{message.nnpfc_id} ({', '.join(message.purposes)}; {describe_network(message)})"
-        for picture in pictures
-        for message in picture.messages
-        if isinstance(message, Characteristics)
-    }
-    return sorted(filters)
 
 
 @app.command()
@@ -229,96 +203,3 @@ def _write_planes(stream: Path, planes: list[str], folder: Path, as_json: bool) 
         print_json({"stream": str(stream), "files": files, "pictures": written.pictures})
         return
     print_facts(files | {"pictures": written.pictures}, False)
-
-
-def _several_weights(models: list[Path] | None) -> list[Path]:
-    return [weights_file(model) for model in models or ()]
-
-
-@app.command()
-def view(
-    source: Annotated[
-        Path, typer.Argument(help="Stream of VVC, HEVC, AVC or AV1, also in MP4, MKV or TS, or the folder of a store.")
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="HTML page to write.")] = Path("view.html"),
-    model: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--model",
-            "-m",
-            callback=_several_weights,
-            autocompletion=complete_weights,
-            help="Weights for a layer with the filtered pictures, e.g. low_cost_17; several can be compared.",
-        ),
-    ] = None,
-    original: Annotated[
-        Path | None,
-        typer.Option("--original", help="Original pictures of a stream, for PSNR and layers with the coding error."),
-    ] = None,
-    picture: Annotated[
-        int | None,
-        typer.Option(
-            "--picture", min=0, help="Number of the first picture in output order, from 0; alone: only this one."
-        ),
-    ] = None,
-    frames: Annotated[
-        int | None, typer.Option("-f", "--frames", min=1, help="Largest number of pictures (default: 17).")
-    ] = None,
-    sequence: Annotated[
-        str | None, typer.Option("--sequence", help="Sequence of a store (default: the first).")
-    ] = None,
-    qp: Annotated[int | None, typer.Option("-q", "--qp", help="QP of a store's unit, e.g. 37 (default: any).")] = None,
-    serve: Annotated[
-        bool, typer.Option("--serve", help="Show the page on http://127.0.0.1 until Ctrl+C instead of writing it.")
-    ] = False,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of --serve; 0 takes a free one.")] = 0,
-    device: Device = "auto",
-    trust: Trust = None,
-    as_json: Json = False,
-) -> None:
-    """Show pictures in an HTML page: CUs, modes, motion, prediction, residual, in-loop filters, coding error.
-
-    The page needs no other file and no network. The first run on a machine compiles code for two to four minutes.
-    --serve keeps the pictures in memory and shows the page on the loopback interface until Ctrl+C, for pages that are
-    too large for a file. The printed address has a random token; requests without it are refused.
-    """
-    from codecnn.viewer import build_page
-    from codecnn.viewer import view as write_view
-
-    options: dict[str, Any] = {"model": model, "original": original, "picture": picture, "frames": frames}
-    options |= {"sequence": sequence, "qp": qp, "device": device}
-    if serve:
-        with progress("packing", "picture") as report:
-            page = build_page(source, **options, progress=report)
-        _print_notes(page.notes)
-        _serve(page, port, as_json)
-        return
-    with progress("packing", "picture") as report:
-        viewed = write_view(source, output, **options, progress=report)
-    _print_notes(viewed.notes)
-    print_facts(
-        {
-            "page": str(viewed.page),
-            "title": viewed.title,
-            "pictures": viewed.pictures,
-            "layers": list(viewed.layers) if as_json else ", ".join(viewed.layers),
-            "cus": viewed.units,
-            "bytes": viewed.bytes,
-        },
-        as_json,
-    )
-
-
-def _print_notes(notes: tuple[str, ...]) -> None:
-    for note in notes:
-        err.print(f"codecnn: {note}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _serve(page: "Page", port: int, as_json: bool) -> None:
-    """Serve a page until the user presses Ctrl+C."""
-    from codecnn.viewer import PageServer
-
-    with PageServer(page, port) as server, suppress(KeyboardInterrupt):
-        print_facts({"url": server.url, "title": page.title, "pictures": len(page.data["pictures"])}, as_json)
-        sys.stdout.flush()
-        server.serve_forever()

@@ -10,9 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from codecnn.api.config import IntraModesConfig, checked
+from codecnn.api.config import checked
 from codecnn.models import create_model, save_weights
 from codecnn.modes.labels import label_settings, read_inputs, store_inputs, write_labels
+from codecnn.modes.training import IntraModesConfig
 from codecnn.training import FilterSettings, Trainer, train
 from codecnn.training.checks import network, task_setup
 from codecnn.training.execution import forward_hooks, in_precision

@@ -13,12 +13,13 @@ import torch
 from safetensors.torch import load_file
 from scipy.fft import dctn
 
-from codecnn.api.config import IntraModesConfig, bundled, load_config
+from codecnn.api.config import bundled, load_config
 from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, MissingFileError, TableError
 from codecnn.models import create_mode_network, load_mode_network, mode_image, mode_side
 from codecnn.modes.labels import LabelSettings, file_inputs, read_inputs, store_inputs, write_labels
 from codecnn.modes.training import (
+    IntraModesConfig,
     LabelledBlocks,
     ModeBatches,
     costs_of,

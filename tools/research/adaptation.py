@@ -25,6 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from codecnn import api as verbs
+from codecnn import signalling
 from codecnn.dataset import Unit, open_store
 from codecnn.pictures.files import Picture, convert, open_video
 from codecnn.pictures.metrics import bd_rate, psnr, psnr_yuv_611
@@ -69,7 +70,7 @@ def adapt(unit: Unit, model: str, components: list[str] | None, onnx: bool) -> t
         with open_video(output) as filtered:
             plain = psnrs(filtered, unit)
         options = {"components": components, "every_irap": False, **fitting}
-        result = verbs.adapt(model, unit.original_path, stream, update, **options)
+        result = signalling.adapt(model, unit.original_path, stream, update, **options)
         if result.output is None:
             return 0.0, plain, plain
         verbs.filter_file(stream, model, output, update=update, **filtering)

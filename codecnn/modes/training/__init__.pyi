@@ -1,3 +1,4 @@
+from .config import IntraModesConfig as IntraModesConfig
 from .labels import LabelCache as LabelCache
 from .labels import LabelledBlocks as LabelledBlocks
 from .labels import open_labels as open_labels

@@ -12,6 +12,7 @@ from .fitting import smallest_error as smallest_error
 from .last_layer import LastLayer as LastLayer
 from .last_layer import adapted as adapted
 from .last_layer import apply_text as apply_text
+from .last_layer import apply_update as apply_update
 from .last_layer import last_layers as last_layers
 from .last_layer import observed as observed
 from .last_layer import real_change as real_change

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ from codecnn.filtering import FilterOptions, FloatFilter, GraphFilter, NetworkFi
 from codecnn.filtering.integer import WIDEST, ExactFilter, IntegerNetwork, node_range
 from codecnn.models import build_graph
 from codecnn.models.graph import Graph, Node
+from codecnn.signalling.updates.files import read_update_file
 from codecnn.signalling.updates.update import MAX_FRACTION, Part, Update, read_update
 
 Floats = npt.NDArray[np.float64]
@@ -179,6 +181,17 @@ def apply_text(filter_: NetworkFilter, text: str, name: str) -> NetworkFilter:
     """
     sizes = [layer.size for layer in last_layers(filter_, name)]
     return adapted(filter_, read_update(text, sizes, filter_.card.sha256 or ""), name)
+
+
+def apply_update(filter_: NetworkFilter, file: Path | str, name: str) -> NetworkFilter:
+    """Return a filter with the update of a file that `adapt` wrote; see `apply_text`.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        FormatError: The file holds no update, or one of other weights.
+        ModelError: The filter cannot be adapted, or the update does not fit.
+    """
+    return apply_text(filter_, read_update_file(file).update, name)
 
 
 def real_change(layer: LastLayer, part: Part) -> Floats:

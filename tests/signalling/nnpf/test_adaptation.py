@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from codecnn import api as verbs
+from codecnn import signalling
 from codecnn.base.errors import CodecnnError, FormatError, ModelError
 from codecnn.filtering import load_filter
 from codecnn.filtering.integer import WIDEST, IntegerNetwork, filter_reference, save_integer
@@ -69,7 +70,7 @@ def original(streams):
 @pytest.fixture(scope="module")
 def update(weights, original, streams, tmp_path_factory):
     path = tmp_path_factory.mktemp("update") / "update.json"
-    result = verbs.adapt(weights, original, streams["vvc_cra"], path)
+    result = signalling.adapt(weights, original, streams["vvc_cra"], path)
     assert result.output == path
     return path
 
@@ -196,7 +197,7 @@ def test_sums_predict_the_squared_error(weights, original, streams):
 @pytest.fixture(scope="module")
 def float_update(yuv_weights, original, streams, tmp_path_factory):
     path = tmp_path_factory.mktemp("float_update") / "update.json"
-    assert verbs.adapt(yuv_weights, original, streams["vvc_cra"], path, exact=False, frames=9).output == path
+    assert signalling.adapt(yuv_weights, original, streams["vvc_cra"], path, exact=False, frames=9).output == path
     return path
 
 
@@ -328,8 +329,8 @@ def test_an_update_of_luma_alone(weights, original, streams, run, tmp_path):
 def test_interrupted_work_continues(weights, original, streams, tmp_path, monkeypatch):
     """Saved sums are used: the pictures before them are not filtered again, and the update is the same."""
     output, whole = tmp_path / "update.json", tmp_path / "whole.json"
-    verbs.adapt(weights, original, streams["vvc_cra"], whole)
-    monkeypatch.setattr("codecnn.api.adaptation._SAVE_SECONDS", -1.0)
+    signalling.adapt(weights, original, streams["vvc_cra"], whole)
+    monkeypatch.setattr("codecnn.signalling.adaptation._SAVE_SECONDS", -1.0)
 
     class StopError(Exception):
         pass
@@ -339,11 +340,11 @@ def test_interrupted_work_continues(weights, original, streams, tmp_path, monkey
             raise StopError
 
     with pytest.raises(StopError):
-        verbs.adapt(weights, original, streams["vvc_cra"], output, progress=stop)
+        signalling.adapt(weights, original, streams["vvc_cra"], output, progress=stop)
     assert not output.exists()
     assert (tmp_path / "update.json.sums.npz").exists()
     seen = []
-    verbs.adapt(weights, original, streams["vvc_cra"], output, progress=lambda done, total: seen.append(done))
+    signalling.adapt(weights, original, streams["vvc_cra"], output, progress=lambda done, total: seen.append(done))
     assert seen[0] == 3
     assert output.read_bytes() == whole.read_bytes()
     assert not (tmp_path / "update.json.sums.npz").exists()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from codecnn import api as verbs
+from codecnn import signalling
 from codecnn.base.errors import CodecnnError, ModelError, UnsupportedError
 from codecnn.models import create_model, save_weights, weights_path
 from codecnn.pictures.files import open_video
@@ -43,7 +44,7 @@ def planes_of(path: Path):
 @pytest.mark.parametrize("name", ["hevc_radl", "vvc_cra"])
 def test_embedded_weights_filter_like_named_ones(name, streams, yuv_weights, tmp_path):
     carrying = tmp_path / f"carrying{streams[name].suffix}"
-    written = verbs.write_filter(streams[name], yuv_weights, carrying, mode="payload", unfiltered=(4, 7))
+    written = signalling.write_filter(streams[name], yuv_weights, carrying, mode="payload", unfiltered=(4, 7))
     assert written.filtered == 33
     own, named, decoded = (tmp_path / f"{each}.y4m" for each in ("own", "named", "decoded"))
     result = verbs.filter_file(carrying, None, own, frames=14)
@@ -72,7 +73,7 @@ def test_weights_are_found_by_their_hash(run, streams, tmp_path):
 
 
 def test_integers_are_carried_by_default(streams, tmp_path):
-    written = verbs.write_filter(streams["hevc_open"], "low_cost_5", tmp_path / "out.265")
+    written = signalling.write_filter(streams["hevc_open"], "low_cost_5", tmp_path / "out.265")
     assert written.weights == weights_path("low_cost_5.int8")
     described = written.characteristics
     digest = hashlib.sha256(written.weights.read_bytes()).digest()
@@ -189,7 +190,7 @@ def test_networks_that_are_no_post_filters_are_refused(streams, tmp_path):
         path = tmp_path / "w.safetensors"
         save_weights(path, awaken(create_model("rdn", planes=planes, **SMALL)), "rdn", {})
         with pytest.raises(ModelError, match=reason):
-            verbs.write_filter(streams["hevc_open"], path, tmp_path / "out.265")
+            signalling.write_filter(streams["hevc_open"], path, tmp_path / "out.265")
 
 
 def test_patches_that_do_not_cover_the_picture_overlap(streams, yuv_weights, golden_file, tmp_path):
@@ -256,7 +257,7 @@ def _written(path: Path, content: bytes) -> Path:
 
 def test_ignored_messages_are_said(run, streams, yuv_weights, tmp_path):
     carrying = tmp_path / "carrying.266"
-    verbs.write_filter(streams["vvc_cra"], yuv_weights, carrying, every_irap=False)
+    signalling.write_filter(streams["vvc_cra"], yuv_weights, carrying, every_irap=False)
     stream = read_messages(carrying)
     start, _ = stream.removable[0]
     content = bytearray(stream.data)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from codecnn import api as verbs
+from codecnn import signalling
 from codecnn.pictures.files import open_video
 from codecnn.pictures.metrics import psnr
 from codecnn.signalling.nnpf import CODER_VARIABLE, ONNX_TAG, read_messages
@@ -51,7 +52,7 @@ def test_samples_are_those_of_codecnn(weights, streams, yuv_weights, tmp_path):
     stream, carrying, expected = streams["vvc_cra"], tmp_path / "carrying.266", tmp_path / "expected.yuv"
     verbs.export(model, tmp_path / "filter.onnx", "nnpfc", picture=SIZE, overlap=8, qp=QP)
     options = {"onnx_uri": "file://filter.onnx", "exact": False, "overlap": 8}
-    written = verbs.write_filter(stream, model, carrying, **options)
+    written = signalling.write_filter(stream, model, carrying, **options)
     assert written.characteristics.nnpfc_tag_uri == ONNX_TAG
     assert written.filtered == written.pictures > 30
     assert len({picture.cvs for picture in read_messages(carrying).pictures}) == 1
@@ -74,8 +75,8 @@ def test_an_update_is_applied(streams, yuv_weights, tmp_path):
     # The decoder adds every update to the file of this name.
     verbs.export(yuv_weights, tmp_path / "model3.onnx", "nnpfc", picture=SIZE, overlap=8, qp=QP, adaptable=True)
     onnx = {"onnx_uri": "file://model3.onnx", "every_irap": False}
-    assert verbs.adapt(yuv_weights, original, stream, update, qp=QP, **onnx).output == update
-    written = verbs.write_filter(stream, yuv_weights, carrying, update=update, overlap=8, **onnx)
+    assert signalling.adapt(yuv_weights, original, stream, update, qp=QP, **onnx).output == update
+    written = signalling.write_filter(stream, yuv_weights, carrying, update=update, overlap=8, **onnx)
     verbs.filter_file(stream, yuv_weights, expected, qp=QP, exact=False, update=update)
     plain, filtered = decode(stream, tmp_path / "plain.yuv"), decode(carrying, tmp_path / "out.yuv")
     assert (tmp_path / "model3_updated.onnx").is_file()

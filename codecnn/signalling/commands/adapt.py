@@ -5,9 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
-from codecnn.cli.application import app
+from codecnn.cli.application import EXAMPLES, RESUMABLE, app
 from codecnn.cli.console import err, print_facts, progress
 from codecnn.cli.options import Device, Exact, Frames, Json, Model, limit_threads, parse_bytes
+
+EXAMPLES["adapt"] = "codecnn adapt -m low_cost_yuv_17.video --original clip.y4m --stream clip.266 -o update.json"
+RESUMABLE.append("adapt")
 
 NOTHING_PAYS = 3
 """Exit status if no update pays."""
@@ -63,11 +66,11 @@ def adapt_command(
 
     Use the update with codecnn filter --update, or put it into the stream with codecnn nnpf write --adapt.
     """
-    from codecnn import api as verbs
+    from codecnn.signalling import adapt
 
     limit_threads(device)
     with progress("adapting", "picture") as report:
-        result = verbs.adapt(
+        result = adapt(
             model,
             original,
             stream,

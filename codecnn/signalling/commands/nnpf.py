@@ -6,12 +6,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from codecnn.base.errors import ConfigError
-from codecnn.cli.application import nnpf_app
+from codecnn.cli.application import EXAMPLES, app
 from codecnn.cli.console import err, out, print_facts, print_json
 from codecnn.cli.options import Exact, Json, Model
 
 if TYPE_CHECKING:
     from codecnn.signalling.nnpf import FilterStream, Message
+
+nnpf_app = typer.Typer(
+    help="Write filters into VVC and HEVC streams as neural-network post-filter SEI messages (H.274), and read them.",
+    no_args_is_help=True,
+)
+app.add_typer(nnpf_app, name="nnpf")
+EXAMPLES |= {
+    "nnpf write": "codecnn nnpf write stream.266 -m low_cost_yuv_17 -o filtered.266",
+    "nnpf read": "codecnn nnpf read filtered.266",
+}
 
 _LONGEST_TEXT = 200
 """Characters of a text that is printed in full; --json has all."""
@@ -76,10 +86,10 @@ def write(
     network) and a persistent activation (NNPFA), as prefix SEI NAL units. All other NAL units stay byte for byte, so
     that decoders without post-filters decode the same pictures.
     """
-    from codecnn import api as verbs
     from codecnn.pictures.files import parse_size
+    from codecnn.signalling import write_filter
 
-    result = verbs.write_filter(
+    result = write_filter(
         stream,
         model,
         output,

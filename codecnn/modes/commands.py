@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from codecnn.cli.application import app, modes_app
+from codecnn.cli.application import EXAMPLES, app
 from codecnn.cli.console import print_facts, progress
 from codecnn.cli.options import (
     Backend,
@@ -24,6 +24,13 @@ from codecnn.cli.options import (
     Splits,
     read_spread,
 )
+
+modes_app = typer.Typer(help="Predict intra modes with a network instead of a search.", no_args_is_help=True)
+app.add_typer(modes_app, name="modes")
+EXAMPLES |= {
+    "labels": "codecnn labels -i pictures -o labels.parquet --cost dct",
+    "modes predict": "codecnn modes predict -i pictures -o modes.parquet --top 8 --cost dct",
+}
 
 
 @app.command()

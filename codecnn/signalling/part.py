@@ -1,0 +1,13 @@
+"""What filters in bitstreams add to the core."""
+
+from codecnn.base.parts import Part
+
+PART = Part(
+    functions={
+        "apply_update": "codecnn.signalling.updates:apply_update",
+        "describe_carried": "codecnn.signalling.carried:describe_carried",
+        "export_post_filter": "codecnn.signalling.nnpf:export_post_filter",
+        "filter_carried": "codecnn.signalling.carried:filter_carried",
+    },
+    commands={"codecnn.signalling.commands.adapt": "filter", "codecnn.signalling.commands.nnpf": "filter"},
+)
