@@ -8,7 +8,7 @@ from typing import Literal
 from codecnn.base.errors import ConfigError, FormatError, MissingFileError, UnsupportedError
 from codecnn.pictures.files import byte_stream
 from codecnn.vvc.decoder import DecodedPicture, Decoder, PictureHook, Plane, reconstruct
-from codecnn.vvc.syntax import Picture
+from codecnn.vvc.syntax import ParsedPicture
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 
 
@@ -95,7 +95,7 @@ def decode_pictures(
     yield from decoder.flush()
 
 
-def _parsed_pictures(path: Path | str) -> Iterator[Picture]:
+def _parsed_pictures(path: Path | str) -> Iterator[ParsedPicture]:
     """Parse the headers of a stream."""
     path = Path(path)
     if not path.is_file():
@@ -108,7 +108,7 @@ def _parsed_pictures(path: Path | str) -> Iterator[Picture]:
 
 
 @contextlib.contextmanager
-def _located(path: Path | str, picture: Picture) -> Iterator[None]:
+def _located(path: Path | str, picture: ParsedPicture) -> Iterator[None]:
     """Name the stream and the picture in errors of the stream."""
     try:
         yield

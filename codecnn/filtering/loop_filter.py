@@ -36,11 +36,11 @@ from codecnn.vvc.syntax import (
     PREFIX_SEI,
     SUFFIX_SEI,
     USER_DATA_UNREGISTERED,
+    ParsedPicture,
     SeiMessage,
     md5_message,
     sei_unit,
 )
-from codecnn.vvc.syntax import Picture as CodedPicture
 
 
 class LoopFilter:
@@ -65,7 +65,7 @@ class LoopFilter:
         self._parameters: LoopParameters | None = None
         self._filters: dict[str, ExactFilter] = {}
 
-    def __call__(self, picture: CodedPicture, planes: list[Array]) -> HookedPicture:
+    def __call__(self, picture: ParsedPicture, planes: list[Array]) -> HookedPicture:
         """Filter a picture as the encoder did; see `codecnn.vvc.decoder.PictureHook`.
 
         Args:
@@ -105,7 +105,7 @@ class LoopFilter:
 
     def _filtered(
         self,
-        picture: CodedPicture,
+        picture: ParsedPicture,
         decoded: Picture,
         form: VideoFormat,
         parameters: LoopParameters,
@@ -127,7 +127,7 @@ class LoopFilter:
             return round_samples(decoded, samples)
         return apply_decision(decoded, samples, decision, parameters.ctu_size)
 
-    def _check(self, parameters: LoopParameters, picture: CodedPicture, components: int) -> None:
+    def _check(self, parameters: LoopParameters, picture: ParsedPicture, components: int) -> None:
         """Raise FormatError or UnsupportedError if parameters do not fit the picture or the decoder."""
         if parameters.arithmetic == "float":
             raise UnsupportedError(

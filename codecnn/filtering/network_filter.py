@@ -40,7 +40,7 @@ from codecnn.filtering.tiles import (
     measure_tile_memory,
     plane_tensors,
 )
-from codecnn.models import Card, Filtered, FilterNetwork, adapt, as_card, has_user_code, prepare
+from codecnn.models import Card, FilterNetwork, NetworkOutput, adapt, as_card, has_user_code, prepare
 from codecnn.pictures.files import Picture, Video
 
 
@@ -223,9 +223,9 @@ class FloatFilter(NetworkFilter):
         filtered = in_tiles(self._compute, self.model, scaled, tile, threads)
         return {name: x.mul_(float(2**bit_depth)) for name, x in filtered.items()}
 
-    def _compute(self, window: dict[str, Tensor]) -> Filtered:
+    def _compute(self, window: dict[str, Tensor]) -> NetworkOutput:
         """Compute the network on the window of a tile."""
-        filtered: Filtered = self.model(window)
+        filtered: NetworkOutput = self.model(window)
         return filtered
 
     def _tile_memory(self) -> TileMemory:
@@ -251,7 +251,7 @@ class BFloat16Filter(FloatFilter):
             raise ConfigError("a network with output: picture needs 10 bits for its samples, and bfloat16 has 8")
         super().__init__(model, **options)
 
-    def _compute(self, window: dict[str, Tensor]) -> Filtered:
+    def _compute(self, window: dict[str, Tensor]) -> NetworkOutput:
         with torch.autocast(self.device.type, torch.bfloat16):
             return super()._compute(window)
 

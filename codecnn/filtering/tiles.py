@@ -23,8 +23,8 @@ from codecnn.filtering.planes import Array
 from codecnn.models import (
     CHROMA_PLANES,
     SAMPLE_PLANES,
-    Filtered,
     FilterNetwork,
+    NetworkOutput,
     largest_tensor,
     named_outputs,
     peak_bytes,
@@ -93,7 +93,7 @@ def filter_outputs(model: FilterNetwork, planes: Mapping[str, Tensor], tile: int
 
 
 def in_tiles(
-    compute: Callable[[dict[str, Tensor]], Filtered],
+    compute: Callable[[dict[str, Tensor]], NetworkOutput],
     geometry: Geometry,
     planes: Mapping[str, Tensor],
     tile: int | None = None,
@@ -256,7 +256,7 @@ class TileMemory:
 
 @torch.no_grad()
 def measure_tile_memory(
-    compute: Callable[[dict[str, Tensor]], Filtered],
+    compute: Callable[[dict[str, Tensor]], NetworkOutput],
     geometry: Geometry,
     weights: Iterable[Tensor],
     device: torch.device,

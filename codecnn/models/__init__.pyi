@@ -2,8 +2,8 @@ from .adapter import AdaptedNetwork as AdaptedNetwork
 from .adapter import adapt as adapt
 from .adapter import has_user_code as has_user_code
 from .base import ARCHITECTURES as ARCHITECTURES
-from .base import Filtered as Filtered
 from .base import FilterNetwork as FilterNetwork
+from .base import NetworkOutput as NetworkOutput
 from .base import Trunk as Trunk
 from .base import build_graph as build_graph
 from .base import named_outputs as named_outputs

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from codecnn.base.errors import CodecnnError, ModelError, UserCodeWarning
 from codecnn.base.planes import QP_PLANE, QP_SCALE
-from codecnn.models.base import Filtered, FilterNetwork, named_outputs
+from codecnn.models.base import FilterNetwork, NetworkOutput, named_outputs
 from codecnn.models.graph.nodes import Draft
 from codecnn.models.inference import prepare
 from codecnn.models.planes import CHROMA_PLANES
@@ -56,7 +56,7 @@ class AdaptedNetwork(FilterNetwork):
         self.predicts_picture = False
         self.counted_on = "meta"
 
-    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+    def forward(self, planes: Mapping[str, Tensor]) -> NetworkOutput:
         """Return what the module returns for its planes, in the type of the samples."""
         if not torch.jit.is_tracing():  # type: ignore[no-untyped-call, attr-defined]
             self.check(planes)

@@ -24,7 +24,7 @@ from codecnn.models.planes import (
     upsample_chroma,
 )
 
-Filtered = Tensor | dict[str, Tensor]
+NetworkOutput = Tensor | dict[str, Tensor]
 """Result of a network: the filtered luma plane, or for several outputs a plane by component."""
 
 
@@ -246,7 +246,7 @@ class Trunk(FilterNetwork):
         unshuffled: Tensor = self.unshuffle(self.stack(planes))
         return unshuffled
 
-    def out_of_tail(self, planes: Mapping[str, Tensor], residual: Tensor) -> Filtered:
+    def out_of_tail(self, planes: Mapping[str, Tensor], residual: Tensor) -> NetworkOutput:
         """Return the result of the network from the output of the last convolution."""
         return self.repaired(planes, self.shuffle(residual))
 
@@ -279,7 +279,7 @@ class Trunk(FilterNetwork):
         return 2 if self.options["conditioning"] == "film" and rows else 1
 
 
-def named_outputs(filtered: Filtered) -> dict[str, Tensor]:
+def named_outputs(filtered: NetworkOutput) -> dict[str, Tensor]:
     """Return the result of a network by component; a single tensor is luma, "y"."""
     return {"y": filtered} if isinstance(filtered, Tensor) else filtered
 

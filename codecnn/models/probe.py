@@ -11,7 +11,7 @@ from torch.nn.parameter import UninitializedParameter
 from codecnn.base.division import ceil_div
 from codecnn.base.errors import ModelError
 from codecnn.base.planes import QP_PLANE, QP_SCALE, SLICE_TYPE_PLANE
-from codecnn.models.base import Filtered, FilterNetwork, named_outputs
+from codecnn.models.base import FilterNetwork, NetworkOutput, named_outputs
 from codecnn.models.planes import CHROMA_PLANES
 
 CELL = 64
@@ -43,11 +43,11 @@ def declared_planes(network: nn.Module, name: str) -> tuple[str, ...]:
     return FilterNetwork(tuple(planes), halo=0, radius=0, stride=1).planes
 
 
-def call(network: nn.Module, planes: dict[str, Tensor]) -> Filtered:
+def call(network: nn.Module, planes: dict[str, Tensor]) -> NetworkOutput:
     """Call a module with its planes; a slice type that is constant gets the size of luma, as frame filters give it."""
     if SLICE_TYPE_PLANE in planes:
         planes = planes | {SLICE_TYPE_PLANE: planes[SLICE_TYPE_PLANE].expand_as(planes["rec_y"])}
-    filtered: Filtered = network(planes)
+    filtered: NetworkOutput = network(planes)
     return filtered
 
 

@@ -13,8 +13,7 @@ from codecnn.codec import CHROMA, LUMA, read_output_pictures, table_of_units
 from codecnn.codec import BlockTable as BlockTable
 from codecnn.pictures.files import Picture, VideoFormat, open_video
 from codecnn.viewer.blocks import Blocks, blocks_of_units
-from codecnn.vvc.syntax import BLOCK_COLUMNS, CHROMA_FORMATS, CU_COLUMNS, picture_syntax
-from codecnn.vvc.syntax import Picture as ParsedPicture
+from codecnn.vvc.syntax import BLOCK_COLUMNS, CHROMA_FORMATS, CU_COLUMNS, ParsedPicture, picture_syntax
 
 if TYPE_CHECKING:
     from codecnn.vvc.decoder import PictureHook

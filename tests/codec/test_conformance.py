@@ -16,7 +16,7 @@ import pytest
 from codecnn.base.errors import UnsupportedError
 from codecnn.codec import decode_pictures, read_output_pictures
 from codecnn.pictures.files import VideoFormat, ffmpeg_path
-from codecnn.vvc.syntax import CHROMA_FORMATS, Picture
+from codecnn.vvc.syntax import CHROMA_FORMATS, ParsedPicture
 
 FOLDER = os.environ.get("CODECNN_CONFORMANCE")
 STREAMS = (
@@ -66,7 +66,7 @@ def decoded_sizes(path: Path) -> tuple[list[int], str]:
     return sizes, done.stdout.strip().removeprefix("MD5=")
 
 
-def picture_bytes(picture: Picture) -> int:
+def picture_bytes(picture: ParsedPicture) -> int:
     """Return the number of bytes of a picture inside its conformance window."""
     sps, pps = picture.sps, picture.pps
     window = pps.conformance_window

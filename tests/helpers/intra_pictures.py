@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.vvc.syntax import Picture, parsed_ctus, read_pictures
+from codecnn.vvc.syntax import ParsedPicture, parsed_ctus, read_pictures
 from codecnn.vvc.syntax import log as lg
 from codecnn.vvc.syntax import state as st
 from tests.helpers.golden import csv_rows
@@ -36,14 +36,14 @@ def golden_pictures(path: Path) -> list[GoldenPicture]:
     return pictures
 
 
-def intra_pictures(stream: Path) -> list[Picture]:
+def intra_pictures(stream: Path) -> list[ParsedPicture]:
     """Return the pictures of a stream whose slices are all I slices, in decoding order."""
     pictures = read_pictures(stream.read_bytes())
     return [picture for picture in pictures if picture.is_intra]
 
 
 def logged_blocks(
-    picture: Picture,
+    picture: ParsedPicture,
 ) -> tuple[dict[tuple[int, int, int], dict[str, int]], list[npt.NDArray[np.int64]]]:
     """Return the transform blocks of a picture by (component, x, y), and the planes of its levels."""
     sps, pps = picture.sps, picture.pps

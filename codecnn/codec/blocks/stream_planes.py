@@ -22,7 +22,7 @@ from codecnn.codec.base import CodedSequence
 from codecnn.codec.blocks.table import draw_cells
 from codecnn.codec.blocks.vvc_stream import VVC_SUFFIXES, read_output_pictures, read_rows, table_of_units
 from codecnn.pictures.files import VideoFormat, create_video
-from codecnn.vvc.syntax import Picture
+from codecnn.vvc.syntax import ParsedPicture
 
 Planes = dict[str, npt.NDArray[Any]]
 
@@ -163,7 +163,7 @@ def add_rebuilt_planes(sequence: CodedSequence, planes: Sequence[str], folder: P
 class _RebuiltPictures:
     """Planes of the pictures of a stream by position in output order, decoded up to the last one that was asked for."""
 
-    def __init__(self, stream: Path, pictures: Sequence[Picture], planes: Sequence[str]) -> None:
+    def __init__(self, stream: Path, pictures: Sequence[ParsedPicture], planes: Sequence[str]) -> None:
         self._arguments = stream, pictures, planes
         self._restart()
 
@@ -221,7 +221,7 @@ def residual_samples(residual: npt.NDArray[Any], bit_depth: int) -> npt.NDArray[
     return samples.clip(0, (1 << bit_depth) - 1).astype(np.uint16)
 
 
-def _rebuild(stream: Path, pictures: Sequence[Picture], planes: Sequence[str]) -> Iterator[Planes]:
+def _rebuild(stream: Path, pictures: Sequence[ParsedPicture], planes: Sequence[str]) -> Iterator[Planes]:
     """Rebuild planes of pictures in output order; errors name the stream and the POC.
 
     Intra pictures are reconstructed alone. If there are others, the whole stream is decoded, and each picture must
@@ -250,7 +250,7 @@ def _rebuild(stream: Path, pictures: Sequence[Picture], planes: Sequence[str]) -
         raise ConfigError(f"{stream}: {error}") from None
 
 
-def _tree_planes(picture: Picture, planes: Sequence[str], name: str) -> Planes:
+def _tree_planes(picture: ParsedPicture, planes: Sequence[str], name: str) -> Planes:
     """Draw TREE_PLANES of a picture, int8 (h, w), each 4x4 cell repeated, -1 for unknown; `name` names the stream."""
     if not planes:
         return {}

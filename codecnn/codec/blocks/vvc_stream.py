@@ -16,7 +16,7 @@ from codecnn.codec.base import CodedSequence
 from codecnn.codec.blocks.table import ALL_COLUMNS, INTRA, UNKNOWN, BlockTable
 from codecnn.pictures.files import VVC_SUFFIXES as VVC_SUFFIXES
 from codecnn.pictures.files import byte_stream, warn
-from codecnn.vvc.syntax import CHROMA_FORMATS, CU_COLUMNS, Picture, read_pictures
+from codecnn.vvc.syntax import CHROMA_FORMATS, CU_COLUMNS, ParsedPicture, read_pictures
 
 READER_VERSION = 1
 """Version of the VVC reader in cache keys; increase it with every change that alters the table of a stream."""
@@ -83,7 +83,7 @@ def stream_info(path: Path | str) -> StreamInfo:
         UnsupportedError: The stream uses a feature that codecnn does not read.
     """
     path = Path(path)
-    first: Picture | None = None
+    first: ParsedPicture | None = None
     headers = []
     for picture in _pictures(path, str(path)):
         first = first or picture
@@ -179,7 +179,7 @@ def stream_transform_blocks(path: Path | str) -> pa.Table:
     return pa.table(columns | {name: pa.array(rows[:, 1 + i]) for i, name in enumerate(BLOCK_COLUMNS[1:])})
 
 
-def read_output_pictures(path: Path | str) -> list[Picture]:
+def read_output_pictures(path: Path | str) -> list[ParsedPicture]:
     """Read the pictures that a VVC stream outputs, in output order, as `codecnn.vvc.syntax` parses their headers.
 
     Slice data is not parsed. Raises the errors of `stream_info`.
@@ -256,7 +256,7 @@ def table_of_units(units: Rows, poc: npt.NDArray[np.int32]) -> BlockTable:
     return BlockTable(**{name: columns[name] for name in ALL_COLUMNS})
 
 
-def read_rows(read: Callable[[Picture], Rows], pictures: Sequence[Picture], name: str) -> list[Rows]:
+def read_rows(read: Callable[[ParsedPicture], Rows], pictures: Sequence[ParsedPicture], name: str) -> list[Rows]:
     """Apply `read` to every picture; its errors get the name of the stream and the POC."""
     rows = []
     for picture in pictures:
@@ -267,14 +267,14 @@ def read_rows(read: Callable[[Picture], Rows], pictures: Sequence[Picture], name
     return rows
 
 
-def _table(pictures: Sequence[Picture], name: str) -> BlockTable:
+def _table(pictures: Sequence[ParsedPicture], name: str) -> BlockTable:
     from codecnn.vvc.syntax import coding_units
 
     return table_of_units(*_output_rows(pictures, name, coding_units, len(CU_COLUMNS)))
 
 
 def _output_rows(
-    pictures: Sequence[Picture], name: str, read: Callable[[Picture], Rows], columns: int
+    pictures: Sequence[ParsedPicture], name: str, read: Callable[[ParsedPicture], Rows], columns: int
 ) -> tuple[Rows, npt.NDArray[np.int32]]:
     """Return the rows of all pictures that are output, and the position in output order of each row."""
     rows, positions = [np.zeros((0, columns), np.int32)], [np.zeros(0, np.int32)]
@@ -285,11 +285,11 @@ def _output_rows(
     return np.concatenate(rows), np.concatenate(positions)
 
 
-def _read(path: Path, name: str) -> list[Picture]:
+def _read(path: Path, name: str) -> list[ParsedPicture]:
     return list(_pictures(path, name))
 
 
-def _pictures(path: Path, name: str) -> Iterator[Picture]:
+def _pictures(path: Path, name: str) -> Iterator[ParsedPicture]:
     """Yield the pictures of a stream in decoding order."""
     if not path.is_file():
         raise MissingFileError(f"{name} does not exist")
@@ -320,7 +320,7 @@ class _PictureHeader(NamedTuple):
     slice_qps: tuple[int, ...]
 
     @staticmethod
-    def of(picture: Picture) -> "_PictureHeader":
+    def of(picture: ParsedPicture) -> "_PictureHeader":
         return _PictureHeader(
             cvs=picture.cvs,
             poc=picture.poc,
@@ -338,7 +338,7 @@ def _stream_pictures(headers: Sequence[_PictureHeader], name: str) -> tuple[Stre
     )
 
 
-def _positions(pictures: Sequence[Picture | _PictureHeader], name: str) -> list[int | None]:
+def _positions(pictures: Sequence[ParsedPicture | _PictureHeader], name: str) -> list[int | None]:
     """Return the position of each picture in output order, by sequence, then by POC; None if it is not output.
 
     Output order is that of H.266 clause C.5.2.

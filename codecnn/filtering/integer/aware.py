@@ -21,7 +21,7 @@ from codecnn.filtering.integer.eight_bits import Layer, as_integers, layer_of
 from codecnn.filtering.integer.grid import Grid, fuse, tensor_bounds
 from codecnn.filtering.integer.mixed_precision import choose_precision
 from codecnn.filtering.integer.network import IntegerNetwork
-from codecnn.models import Filtered, FilterNetwork, build_graph, centred
+from codecnn.models import FilterNetwork, NetworkOutput, build_graph, centred
 from codecnn.models.graph import MOVES, Array, Graph, Node, cropped, same_padding, walk
 
 
@@ -119,7 +119,7 @@ class EightBitNetwork(FilterNetwork):
         table: Tensor = self.get_buffer(f"{name}_{_key(node.name)}")
         return table
 
-    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+    def forward(self, planes: Mapping[str, Tensor]) -> NetworkOutput:
         """Filter patches with rounding and saturation in place.
 
         On a GPU a call waits for the device once, to read the weights: shifts are computed on the CPU, as in

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.models.base import Filtered, FilterNetwork, register
+from codecnn.models.base import FilterNetwork, NetworkOutput, register
 from codecnn.models.blocks import BatchNorm, QpGain, check_counts, initialise
 from codecnn.models.graph.nodes import Draft
 
@@ -62,7 +62,7 @@ class Chain(Baseline):
         assert isinstance(head, nn.Conv2d)
         initialise(self, head, self.sample_spans(1), tail)
 
-    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+    def forward(self, planes: Mapping[str, Tensor]) -> NetworkOutput:
         """Return filtered luma of the size of `rec_y`, not clipped."""
         x = self.stack(planes)
         for layer, norm in zip(self.layers[:-1], self.norms[:-1], strict=True):
@@ -101,7 +101,7 @@ class VRCNN(Baseline):
         self.last = nn.Conv2d(48, 1, 3, padding=1)
         initialise(self, self.first, self.sample_spans(1), self.last)
 
-    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+    def forward(self, planes: Mapping[str, Tensor]) -> NetworkOutput:
         """Return filtered luma of the size of `rec_y`, not clipped."""
         x = F.relu(self.first(self.stack(planes)))
         for pair in (self.second, self.third):
@@ -138,7 +138,7 @@ class EDSR(Baseline):
         self.tail = conv(features, 1)
         initialise(self, self.head, self.sample_spans(1), self.tail)
 
-    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+    def forward(self, planes: Mapping[str, Tensor]) -> NetworkOutput:
         """Return filtered luma of the size of `rec_y`, not clipped."""
         first = self.head(self.stack(planes))
         x = first

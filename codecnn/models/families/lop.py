@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from codecnn.models.base import Filtered, Trunk, register
+from codecnn.models.base import NetworkOutput, Trunk, register
 from codecnn.models.blocks import Block, QpGain, check_counts, initialise
 
 
@@ -113,7 +113,15 @@ class Lop(Trunk):
         planes: Sequence[str] = ("rec_y", "qp", "unf_y", "pred_y", "bs_v", "bs_h"),
         conditioning: str = "film",
     ) -> None:
-        options: dict[str, Any] = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        options: dict[str, Any] = {
+            "width": width,
+            "narrow": narrow,
+            "groups": list(groups),
+            "attention": attention,
+            "shuffle": shuffle,
+            "planes": list(planes),
+            "conditioning": conditioning,
+        }
         check_counts("LOP", width=width, narrow=narrow, shuffle=shuffle, groups=len(groups))
         check_counts("LOP", **{f"groups[{index}]": blocks for index, blocks in enumerate(groups)})
         blocks = sum(groups)
@@ -126,7 +134,7 @@ class Lop(Trunk):
             outputs=self.OUTPUTS,
             conditions=() if conditioning == "plane" else ("qp",),
         )
-        self.options = {**options, "planes": list(planes), "groups": list(groups)}
+        self.options = options
         self.factor = shuffle
         self.unshuffle = nn.PixelUnshuffle(shuffle)
         self.head = nn.Conv2d(self.head_inputs(), narrow, 3)
@@ -146,7 +154,7 @@ class Lop(Trunk):
         initialise(self, self.head, self.head_spans(), self.tail)
         self.modulate(conditioning, width)
 
-    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+    def forward(self, planes: Mapping[str, Tensor]) -> NetworkOutput:
         """Filter the planes.
 
         Returns:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from codecnn.base.errors import ModelError
 from codecnn.base.planes import MAX_QP
-from codecnn.models.base import Filtered, FilterNetwork, Trunk, register
+from codecnn.models.base import FilterNetwork, NetworkOutput, Trunk, register
 from codecnn.models.blocks import (
     CONDITIONING,
     Block,
@@ -60,7 +60,15 @@ class LowCost(Trunk):
         conditioning: str = "film",
         qp_range: Sequence[int] | None = None,
     ) -> None:
-        options: dict[str, Any] = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        options: dict[str, Any] = {
+            "features": features,
+            "blocks": blocks,
+            "expansion": expansion,
+            "kind": kind,
+            "shuffle": shuffle,
+            "planes": list(planes),
+            "conditioning": conditioning,
+        }
         check_counts("low-cost", features=features, blocks=blocks, expansion=expansion, shuffle=shuffle)
         check_choice("low-cost", "kind", kind, tuple(_BLOCKS))
         check_choice("low-cost", "conditioning", conditioning, CONDITIONING)
@@ -72,11 +80,13 @@ class LowCost(Trunk):
             outputs=self.OUTPUTS,
             conditions=() if conditioning == "plane" else ("qp",),
         )
-        self.options = {**options, "planes": list(planes)}
-        if qp_range is None:
-            del self.options["qp_range"]
-        elif conditioning == "plane" or len(qp_range) != 2 or not 0 <= qp_range[0] <= qp_range[1] <= MAX_QP:
-            raise ModelError(f"qp_range takes two QPs from 0 to {MAX_QP} and conditioning film or se, not {qp_range}")
+        self.options = options
+        if qp_range is not None:
+            if conditioning == "plane" or len(qp_range) != 2 or not 0 <= qp_range[0] <= qp_range[1] <= MAX_QP:
+                raise ModelError(
+                    f"qp_range takes two QPs from 0 to {MAX_QP} and conditioning film or se, not {qp_range}"
+                )
+            self.options["qp_range"] = qp_range
         self.factor = shuffle
         self.unshuffle = nn.PixelUnshuffle(shuffle)
         self.head = nn.Conv2d(self.head_inputs(), features, 3)
@@ -87,7 +97,7 @@ class LowCost(Trunk):
         initialise(self, self.head, self.head_spans(), self.tail)
         self.modulate(conditioning, features, qp_range)
 
-    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+    def forward(self, planes: Mapping[str, Tensor]) -> NetworkOutput:
         """Filter the planes.
 
         Returns:

@@ -63,7 +63,14 @@ class ModeNetwork(nn.Module):
     def __init__(
         self, features: int = 32, blocks: int = 2, layers: int = 3, growth: int = 16, hidden: int = 128, modes: int = 67
     ) -> None:
-        self.options = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        self.options = {
+            "features": features,
+            "blocks": blocks,
+            "layers": layers,
+            "growth": growth,
+            "hidden": hidden,
+            "modes": modes,
+        }
         check_counts("mode network", **self.options)
         super().__init__()
         self.head = nn.Conv2d(len(MODE_PLANES), features, 3, padding=1)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint as recompute
 
 from codecnn.base.errors import ModelError
-from codecnn.models.base import Filtered, Trunk, register
+from codecnn.models.base import NetworkOutput, Trunk, register
 from codecnn.models.blocks import (
     CONDITIONING,
     Block,
@@ -275,7 +275,23 @@ class RDN(Trunk):
         initialisation: str = "zero",
         checkpoint: bool = False,
     ) -> None:
-        options: dict[str, Any] = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        options: dict[str, Any] = {
+            "features": features,
+            "blocks": blocks,
+            "layers": layers,
+            "growth": growth,
+            "shuffle": shuffle,
+            "planes": list(planes),
+            "conditioning": conditioning,
+            "global_residual": global_residual,
+            "local_residual": local_residual,
+            "output": output,
+            "head": head,
+            "upsampling": upsampling,
+            "transform": transform,
+            "initialisation": initialisation,
+            "checkpoint": checkpoint,
+        }
         check_counts("RDN", features=features, blocks=blocks, layers=layers, growth=growth, shuffle=shuffle)
         check_choice("RDN", "conditioning", conditioning, CONDITIONING)
         check_choice("RDN", "output", output, ("residual", "picture"))
@@ -296,7 +312,7 @@ class RDN(Trunk):
             outputs=self.OUTPUTS,
             conditions=() if conditioning == "plane" else ("qp",),
         )
-        self.options = {**options, "planes": list(planes)}
+        self.options = options
         self.factor = shuffle
         self.predicts_picture = output == "picture"
         self.global_residual = global_residual
@@ -339,7 +355,7 @@ class RDN(Trunk):
             x = x + (first if self.head2 is None else first[:, :, 1:-1, 1:-1])
         return x
 
-    def forward(self, planes: Mapping[str, Tensor]) -> Filtered:
+    def forward(self, planes: Mapping[str, Tensor]) -> NetworkOutput:
         """Filter the planes.
 
         Returns:
@@ -347,7 +363,7 @@ class RDN(Trunk):
         """
         return self.out_of_tail(planes, self.tail(self.features(self.into_head(planes), planes)))
 
-    def out_of_tail(self, planes: Mapping[str, Tensor], residual: Tensor) -> Filtered:
+    def out_of_tail(self, planes: Mapping[str, Tensor], residual: Tensor) -> NetworkOutput:
         """Return the result of the network; with output "picture" the last convolution computes the samples."""
         return self.shuffle(residual) / 4.0 + 0.5 if self.predicts_picture else super().out_of_tail(planes, residual)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from codecnn.base.errors import ModelError
-from codecnn.models.base import Filtered, FilterNetwork, Trunk, register
+from codecnn.models.base import FilterNetwork, NetworkOutput, Trunk, register
 from codecnn.models.blocks import QpGain
 from codecnn.models.families.low_cost import DECODER_PLANES, NEIGHBOUR_PLANES, SECOND_NEIGHBOURS, LowCost
 from codecnn.models.families.rdn import RDN
@@ -88,7 +88,7 @@ class Yuv(Trunk):
         unshuffled: Tensor = self.unshuffle(plane.expand(planes["rec_y"].shape))
         return unshuffled
 
-    def out_of_tail(self, planes: Mapping[str, Tensor], residual: Tensor) -> Filtered:
+    def out_of_tail(self, planes: Mapping[str, Tensor], residual: Tensor) -> NetworkOutput:
         """Return filtered y (n, 1, h, w), u and v (n, 1, h/2, w/2) without halo, not clipped."""
         filtered = {"y": self.repaired(planes, self.shuffle(residual[:, :4]))}
         halo = self.halo // 2

@@ -14,7 +14,7 @@ from codecnn.vvc.decoder.picture import (
     reconstruct_picture,
 )
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
-from codecnn.vvc.syntax import CHROMA_FORMATS, DpbParameters, Picture
+from codecnn.vvc.syntax import CHROMA_FORMATS, DpbParameters, ParsedPicture
 
 HashState = Literal["ok", "differs", "none"]
 """Comparison of a picture with its decoded picture hash: equal, different, or the stream has no hash of it."""
@@ -81,7 +81,7 @@ class Decoder:
         """Number of pictures that the memory of the reference pictures holds."""
         return self._buffer.slots
 
-    def decode(self, picture: Picture) -> list[DecodedPicture]:
+    def decode(self, picture: ParsedPicture) -> list[DecodedPicture]:
         """Decode the next picture in decoding order.
 
         Args:

@@ -10,14 +10,14 @@ from codecnn.vvc.syntax import (
     LMCS_APS,
     SCALING_APS,
     LumaMapping,
-    Picture,
+    ParsedPicture,
     Slice,
     read_lmcs_aps,
     read_scaling_list_aps,
 )
 
 
-def new_frame(picture: Picture) -> tuple[fr.Frame, list[tuple[int, int]]]:
+def new_frame(picture: ParsedPicture) -> tuple[fr.Frame, list[tuple[int, int]]]:
     """Allocate the arrays for a picture; return them and the (height, width) of its components."""
     sps, pps = picture.sps, picture.pps
     height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples

@@ -12,7 +12,7 @@ from codecnn.base.compiled import compiled_once
 from codecnn.vvc.decoder import alf, sao
 from codecnn.vvc.decoder import deblocking as db
 from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
-from codecnn.vvc.syntax import Picture
+from codecnn.vvc.syntax import ParsedPicture
 from codecnn.vvc.syntax import state as st
 
 Plane = npt.NDArray[Any]
@@ -43,7 +43,7 @@ class FilteredPlanes(NamedTuple):
     rec: list[Plane]
 
 
-def derive_edges(picture: Picture, frame: Frame) -> db.Edges:
+def derive_edges(picture: ParsedPicture, frame: Frame) -> db.Edges:
     """Derive the edges that deblocking filters.
 
     Args:
@@ -60,7 +60,7 @@ def derive_edges(picture: Picture, frame: Frame) -> db.Edges:
 
 
 def filter_picture(
-    picture: Picture, frame: Frame, ctbs: st.CtbMaps, planes: Sequence[Plane], edges: db.Edges
+    picture: ParsedPicture, frame: Frame, ctbs: st.CtbMaps, planes: Sequence[Plane], edges: db.Edges
 ) -> FilteredPlanes:
     """Apply the in-loop filters to a picture.
 
@@ -86,7 +86,7 @@ def filter_picture(
     return FilteredPlanes(dbf, after_sao, _apply_alf(picture, ctbs, near, after_sao))
 
 
-def _deblocking_of_slices(picture: Picture) -> npt.NDArray[np.int32]:
+def _deblocking_of_slices(picture: ParsedPicture) -> npt.NDArray[np.int32]:
     """Return the numbers of the slices for deblocking, shape (slices, SLICE_NUMBERS)."""
     slices = np.zeros((len(picture.slices), db.SLICE_NUMBERS), np.int32)
     for numbers, part in zip(slices, picture.slices, strict=True):
@@ -98,7 +98,7 @@ def _deblocking_of_slices(picture: Picture) -> npt.NDArray[np.int32]:
     return slices
 
 
-def usable_ctus(picture: Picture, regions: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+def usable_ctus(picture: ParsedPicture, regions: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     """Determine which CTUs around each CTU its SAO and ALF may use.
 
     Args:
@@ -130,7 +130,9 @@ def usable_ctus(picture: Picture, regions: npt.NDArray[np.int32]) -> npt.NDArray
     return near
 
 
-def _apply_sao(picture: Picture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], plane: Plane, component: int) -> Plane:
+def _apply_sao(
+    picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], plane: Plane, component: int
+) -> Plane:
     """Apply SAO to a component; return the same array if no CTU has offsets."""
     first = st.CTB_SAO + st.SAO_NUMBERS * component
     numbers = np.ascontiguousarray(ctbs[first : first + st.SAO_NUMBERS].transpose(1, 2, 0))
@@ -149,7 +151,7 @@ def _apply_sao(picture: Picture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], 
     return out
 
 
-def _virtual_boundaries(picture: Picture) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _virtual_boundaries(picture: ParsedPicture) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return picture.slices[0].picture_header.virtual_boundaries
 
 
@@ -169,7 +171,7 @@ class _AlfTables:
         first_rows: For each slice, the first rows of the filters of Cb and Cr, then of both cross-component filters.
     """
 
-    def __init__(self, picture: Picture) -> None:
+    def __init__(self, picture: ParsedPicture) -> None:
         """Collect the filters of the slices."""
         depth = picture.sps.bit_depth
         no_clip = np.full_like(FIXED_FILTERS, 1 << depth)
@@ -200,7 +202,7 @@ class _AlfTables:
 
 
 def _rectangles(
-    picture: Picture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], tables: _AlfTables
+    picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], tables: _AlfTables
 ) -> npt.NDArray[np.int32]:
     """List the rectangles that ALF filters (clause 8.8.5.1): CTUs, divided at virtual boundaries.
 
@@ -245,7 +247,9 @@ def _rectangles(
     return np.array(out, np.int32).reshape(-1, alf.R_NUMBERS)
 
 
-def _apply_alf(picture: Picture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], planes: list[Plane]) -> list[Plane]:
+def _apply_alf(
+    picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], planes: list[Plane]
+) -> list[Plane]:
     """Apply ALF and cross-component ALF to a picture; return the same arrays if no CTU has filters."""
     if not ctbs[st.CTB_ALF : st.CTB_CC + 2].any():
         return planes

@@ -15,7 +15,7 @@ from codecnn.vvc.decoder.deblocking import LUMA_H, LUMA_V
 from codecnn.vvc.decoder.initialise import new_frame, put_slice
 from codecnn.vvc.decoder.loop_filters import FilteredPlanes, derive_edges, filter_picture
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
-from codecnn.vvc.syntax import CTU_LOG_SIZE, LumaMapping, Picture, SequenceParameterSet, inverse_map, parsed_ctus
+from codecnn.vvc.syntax import CTU_LOG_SIZE, LumaMapping, ParsedPicture, SequenceParameterSet, inverse_map, parsed_ctus
 from codecnn.vvc.syntax import state as st
 
 Plane = npt.NDArray[Any]
@@ -35,7 +35,7 @@ class HookedPicture(NamedTuple):
     proven: bool = True
 
 
-PictureHook = Callable[[Picture, list[Plane]], HookedPicture]
+PictureHook = Callable[[ParsedPicture, list[Plane]], HookedPicture]
 """A function that filters each picture in or behind the coding loop, after the in-loop filters of VVC.
 
 It takes the parsed picture and its components, each (h, w), not cropped to the conformance window. It returns
@@ -92,7 +92,7 @@ class Reconstruction:
         proven: False if a hook found that the output is not that of the encoder.
     """
 
-    picture: Picture
+    picture: ParsedPicture
     frame: fr.Frame
     images: dict[str, list[Plane]]
     edges: Plane | None
@@ -173,7 +173,7 @@ def needs_filters(names: Sequence[str]) -> bool:
     return any(name.split("_")[0] in FilteredPlanes._fields for name in names)
 
 
-def reconstruct(picture: Picture, planes: Sequence[str], hook: PictureHook | None = None) -> dict[str, Plane]:
+def reconstruct(picture: ParsedPicture, planes: Sequence[str], hook: PictureHook | None = None) -> dict[str, Plane]:
     """Reconstruct planes of one intra picture.
 
     Args:
@@ -201,7 +201,7 @@ def reconstruct(picture: Picture, planes: Sequence[str], hook: PictureHook | Non
 
 
 def reconstruct_picture(
-    picture: Picture,
+    picture: ParsedPicture,
     buffer: PictureBuffer | None,
     filtered: bool,
     strengths: bool = False,
@@ -260,7 +260,7 @@ def reconstruct_picture(
     return Reconstruction(picture, frame, images, edges, lists, mappings, images.get("rec", []))
 
 
-def _hooked(hook: PictureHook, picture: Picture, planes: list[Plane]) -> HookedPicture:
+def _hooked(hook: PictureHook, picture: ParsedPicture, planes: list[Plane]) -> HookedPicture:
     """Apply a hook and check the shapes that it returns."""
     result = hook(picture, planes)
     expected = [plane.shape for plane in planes]

@@ -13,7 +13,7 @@ from codecnn.base.errors import FormatError
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame
 from codecnn.vvc.decoder.temporal_motion import stored_motion
-from codecnn.vvc.syntax import ConformanceWindow, Picture, SequenceParameterSet, Slice
+from codecnn.vvc.syntax import ConformanceWindow, ParsedPicture, SequenceParameterSet, Slice
 
 Plane = npt.NDArray[np.int32]
 
@@ -66,7 +66,7 @@ class PictureBuffer:
         """Number of slots."""
         return self.samples.size // self.slot_size
 
-    def begin(self, picture: Picture) -> tuple[int, ...]:
+    def begin(self, picture: ParsedPicture) -> tuple[int, ...]:
         """Mark the reference pictures of a picture before it is decoded, and generate missing ones.
 
         Args:
@@ -98,7 +98,7 @@ class PictureBuffer:
         active = {poc for part in picture.slices for entries in part.references for _, poc in entries}
         return tuple(kept.poc for kept in self.pictures if kept.missing and kept.poc in active)
 
-    def put_references(self, p: npt.NDArray[np.int64], part: Slice, picture: Picture) -> npt.NDArray[np.int32]:
+    def put_references(self, p: npt.NDArray[np.int64], part: Slice, picture: ParsedPicture) -> npt.NDArray[np.int32]:
         """Set the reference picture lists of a slice in `Frame.p`.
 
         Args:
@@ -127,7 +127,9 @@ class PictureBuffer:
             return NO_MOTION
         return by_poc[part.references[number][index][1]].motion
 
-    def store(self, picture: Picture, frame: Frame, planes: list[Plane], lists: list[npt.NDArray[np.int64]]) -> None:
+    def store(
+        self, picture: ParsedPicture, frame: Frame, planes: list[Plane], lists: list[npt.NDArray[np.int64]]
+    ) -> None:
         """Store a decoded picture as a short-term reference picture.
 
         Args:
@@ -163,7 +165,7 @@ class PictureBuffer:
             self.samples = np.concatenate([self.samples, np.zeros(self.slot_size, np.uint16)])
         return slot
 
-    def _generate(self, picture: Picture, poc: int) -> None:
+    def _generate(self, picture: ParsedPicture, poc: int) -> None:
         """Generate a missing reference picture (8.3.4.2): all samples are half the range, and it has no motion."""
         sps, pps = picture.sps, picture.pps
         height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples
@@ -173,7 +175,7 @@ class PictureBuffer:
         self.samples[slot * self.slot_size : (slot + 1) * self.slot_size] = 1 << (sps.bit_depth - 1)
         self.pictures.append(ReferencePicture(poc, slot, sizes, pps.scaling_window, NO_MOTION, missing=True))
 
-    def _put_entry(self, entry: npt.NDArray[np.int64], reference: ReferencePicture, picture: Picture) -> None:
+    def _put_entry(self, entry: npt.NDArray[np.int64], reference: ReferencePicture, picture: ParsedPicture) -> None:
         """Set the numbers of an entry of a list, except for its weights."""
         sps, pps = picture.sps, picture.pps
         entry[fr.REF_SLOT], entry[fr.REF_POC] = reference.slot, reference.poc

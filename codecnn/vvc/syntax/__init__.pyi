@@ -14,7 +14,7 @@ from .bitstream import with_emulation_prevention as with_emulation_prevention
 from .bitstream import without_emulation_prevention as without_emulation_prevention
 from .log import CTU_LOG_SIZE as CTU_LOG_SIZE
 from .picture_hash import md5_message as md5_message
-from .pictures import Picture as Picture
+from .pictures import ParsedPicture as ParsedPicture
 from .pictures import Slice as Slice
 from .pictures import read_pictures as read_pictures
 from .scans import SCAN as SCAN

@@ -45,8 +45,8 @@ class Slice(NamedTuple):
     parameter_sets: dict[tuple[int, int], bytes]
 
 
-class Picture(NamedTuple):
-    """One picture.
+class ParsedPicture(NamedTuple):
+    """One picture as the parser returns it.
 
     Attributes:
         poc: Picture order count, unique within a coded video sequence.
@@ -96,7 +96,7 @@ class _Reader:
         self.filters: dict[int, AlfFilters] = {}
         self.aps: dict[tuple[int, int], bytes] = {}
         self.header: PictureHeader | None = None
-        self.picture: Picture | None = None
+        self.picture: ParsedPicture | None = None
         self.sequence_ended = True
         self.skip_leading = False
         self.recovery_poc: int | None = None
@@ -119,7 +119,7 @@ class _Reader:
         return self.sps[pps.pps_seq_parameter_set_id], pps
 
 
-def read_pictures(stream: bytes | mmap) -> Iterator[Picture]:
+def read_pictures(stream: bytes | mmap) -> Iterator[ParsedPicture]:
     """Read the headers of all pictures of a byte stream; slice data is not parsed.
 
     Leading pictures that refer to pictures before the stream (RASL after the first CRA) are left out, as in decoders.
@@ -150,7 +150,7 @@ def read_pictures(stream: bytes | mmap) -> Iterator[Picture]:
         raise FormatError("it has no pictures")
 
 
-def _unit(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
+def _unit(state: _Reader, unit: bitstream.NalUnit) -> ParsedPicture | None:
     """Process one NAL unit; return the picture that ended before it, if any."""
     if unit.layer:
         raise UnsupportedError(f"it has a layer {unit.layer}, but codecnn reads only streams of one layer")
@@ -184,7 +184,7 @@ def _unit(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
     return done
 
 
-def _end_picture(state: _Reader) -> Picture | None:
+def _end_picture(state: _Reader) -> ParsedPicture | None:
     done, state.picture, state.header = state.picture, None, None
     return done
 
@@ -198,7 +198,7 @@ def _take_sps(state: _Reader, rbsp: bytes) -> None:
         state.pps.clear()
 
 
-def _slice(state: _Reader, unit: bitstream.NalUnit) -> Picture | None:
+def _slice(state: _Reader, unit: bitstream.NalUnit) -> ParsedPicture | None:
     r = Bits(unit.rbsp)
     done = None
     if r.flag():
@@ -249,7 +249,7 @@ def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) ->
     output = h.ph_pic_output_flag and (state.recovery_poc is None or poc >= state.recovery_poc)
     if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and unit.type not in (bitstream.RASL, bitstream.RADL):
         state.previous_poc = poc
-    state.picture = Picture(poc, state.cvs, unit.temporal_id, output, starts, h.sps, h.pps, [], [], user_data)
+    state.picture = ParsedPicture(poc, state.cvs, unit.temporal_id, output, starts, h.sps, h.pps, [], [], user_data)
     return True
 
 

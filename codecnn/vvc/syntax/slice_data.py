@@ -24,7 +24,7 @@ from codecnn.vvc.syntax.intra import VERTICAL
 from codecnn.vvc.syntax.log import CTU_LOG_SIZE
 from codecnn.vvc.syntax.loop_filters import alf, sao
 from codecnn.vvc.syntax.picture_header import AlfSelection
-from codecnn.vvc.syntax.pictures import Picture, Slice
+from codecnn.vvc.syntax.pictures import ParsedPicture, Slice
 from codecnn.vvc.syntax.sps import SequenceParameterSet
 from codecnn.vvc.syntax.state import CtbMaps, Ints, Work
 from codecnn.vvc.syntax.tiles import (
@@ -78,7 +78,7 @@ class ParsedCtus(NamedTuple):
     bits: int
 
 
-def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
+def coding_units(picture: ParsedPicture) -> npt.NDArray[np.int32]:
     """Parse every coding unit of a picture.
 
     Args:
@@ -95,7 +95,7 @@ def coding_units(picture: Picture) -> npt.NDArray[np.int32]:
     return np.concatenate([ctus.cus.copy() for ctus in parsed_ctus(picture)])
 
 
-def transform_blocks(picture: Picture) -> npt.NDArray[np.int32]:
+def transform_blocks(picture: ParsedPicture) -> npt.NDArray[np.int32]:
     """Parse every transform block of a picture.
 
     Palette units and units without a transform tree, such as skipped ones, have no transform blocks.
@@ -154,7 +154,7 @@ def _direction(bdpcm: int, mode: int) -> int:
     return 0 if not bdpcm else 2 if mode == VERTICAL else 1
 
 
-def parsed_ctus(picture: Picture, log_size: int = 0) -> Iterator[ParsedCtus]:
+def parsed_ctus(picture: ParsedPicture, log_size: int = 0) -> Iterator[ParsedCtus]:
     """Parse the CTUs of a picture, a batch at a time.
 
     Args:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from codecnn.vvc.syntax import log as lg
 from codecnn.vvc.syntax import state as st
 from codecnn.vvc.syntax.log import CTU_LOG_SIZE
-from codecnn.vvc.syntax.pictures import Picture
+from codecnn.vvc.syntax.pictures import ParsedPicture
 from codecnn.vvc.syntax.slice_data import BLOCK_COLUMNS, logged_blocks, parsed_ctus
 
 Rows = npt.NDArray[np.int32]
@@ -43,7 +43,7 @@ class PictureSyntax(NamedTuple):
     ctu_bits: Rows
 
 
-def picture_syntax(picture: Picture) -> PictureSyntax:
+def picture_syntax(picture: ParsedPicture) -> PictureSyntax:
     """Parse the syntax elements of a picture.
 
     Args:
