@@ -1,6 +1,5 @@
 """Units coded with a CNN filter in the prediction loop: their pictures, checks, reuse and errors."""
 
-import json
 import pickle
 
 import numpy as np
@@ -215,8 +214,3 @@ def test_missing_library_is_one_sentence(run, recipe, monkeypatch, tmp_path):
     with pytest.raises(ConfigError, match=r"'loop' has a filter in the loop: codecnn\.build_dataset builds its store"):
         build_store(load_recipe(recipe), recipe.parent, tmp_path / "s")
     assert not (tmp_path / "s").exists()
-
-
-def test_recipes_without_in_loop_omit_the_key(recipe):
-    plain = load_recipe(recipe, ["in_loop=null"])
-    assert "in_loop" not in json.loads(plain.model_dump_json())

@@ -432,11 +432,6 @@ def test_own_codec_that_does_not_fit(own_codec, tmp_path, recipe, message):
         build(own_codec, recipe, tmp_path / "store")
 
 
-def test_manifest_of_a_recipe_without_the_new_keys_has_none_of_them(mixed):
-    text = (mixed.folder / "manifest.json").read_text()
-    assert not any(key in text for key in ("qp_scale", '"check"', '"bitstream"'))
-
-
 def test_evaluate_takes_streams_with_their_original(coded, tmp_path, run):
     """The results are those of the encoder's own store, and a stream without an original is refused."""
     folder, stores = coded
