@@ -68,7 +68,6 @@ from .encoders.external import EncoderProgram as EncoderProgram
 from .encoders.external import ExternalCodec as ExternalCodec
 from .encoders.in_loop import CODING_BLOCK_SIZE as CODING_BLOCK_SIZE
 from .encoders.in_loop import DECISIONS_FILE as DECISIONS_FILE
-from .encoders.in_loop import code_closed_loop as code_closed_loop
 from .encoders.in_loop import code_in_loop as code_in_loop
 from .encoders.in_loop import loop_params as loop_params
 from .encoders.libaom import Av1Codec as Av1Codec

@@ -15,13 +15,16 @@ from pathlib import Path
 import yaml
 from tqdm import tqdm
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from codecnn.base.errors import CodecnnError
 from codecnn.base.files import provenance, write_json, write_text
 from codecnn.codec import CodecSettings
 from codecnn.evaluation import Entry
-from codecnn.evaluation.in_loop import CHAINS, closed_loop, rates_of
+from codecnn.evaluation.in_loop import CHAINS, rates_of
 from codecnn.filtering import load_filter
 from codecnn.pictures.files import Video, open_video
+from tools.research.approximated_loop import closed_loop
 
 CTU_SIZE = 128
 

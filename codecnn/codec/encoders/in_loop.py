@@ -1,7 +1,6 @@
-"""Low delay VVC with a filter inside the coding loop, in two ways.
+"""Low delay VVC with a filter inside the coding loop.
 
 `code_in_loop` uses libvvenc as a shared library, whose reconstruction callback provides the reference picture itself.
-`code_closed_loop` emulates the loop with the libvvenc of ffmpeg, picture by picture.
 
 The callback works as a loop because of processPictures in source/Lib/EncoderLib/EncGOP.cpp of libvvenc 1.15: without
 threads and frame parallelism the encoder codes one picture, calls back, and only then begins the next one. With
@@ -13,22 +12,17 @@ picture. `ReferencePlane` verifies their layout and content, and writes them aga
 """
 
 import ctypes
-import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from codecnn.base.errors import ConfigError, EncoderError, FormatError
 from codecnn.base.files import atomic_path, write_text
-from codecnn.base.leftovers import temporary_folder
 from codecnn.codec.base import CodecSettings, CodedPicture, coded_format
-from codecnn.codec.checks import verify_decoded, verify_picture, verify_slice_qp
+from codecnn.codec.checks import verify_picture, verify_slice_qp
 from codecnn.codec.encoders.jvet_log import normalise_library_log, parse_log
-from codecnn.codec.encoders.libvvenc import PRESETS, encode_argv, vvenc_params
+from codecnn.codec.encoders.libvvenc import PRESETS, vvenc_params
 from codecnn.codec.encoders.vvenc_library import (
     CHROMA_FORMATS,
     AccessUnit,
@@ -40,9 +34,7 @@ from codecnn.codec.encoders.vvenc_library import (
     format_message,
     plane_samples,
 )
-from codecnn.codec.ffmpeg import decode_stream
-from codecnn.pictures.files import Picture, VideoFormat, convert, create_video, ffmpeg_path, open_raw, run
-from codecnn.pictures.metrics import psnr
+from codecnn.pictures.files import Picture, VideoFormat, convert
 from codecnn.vvc.syntax import SeiMessage, add_sei
 
 LOOP_PARAMS = {
@@ -74,15 +66,6 @@ DECISIONS_FILE = "decisions.vtmbmsstats"
 
 CODING_BLOCK_SIZE = 8
 """Size of the smallest coding block: pictures are padded to whole ones, and the callback omits the padding."""
-
-REFERENCE_QP = 10
-"""Slice QP of the reference in `code_closed_loop`; lower QPs overflow the buffer that ffmpeg allocates for libvvenc."""
-
-ONE_B_PICTURE = {"GOPSize": "1", "Frame1": "B 1 0 0 0 0 0 1 0 0 0 0 0 0 0 1 1 1 1 1 1"}
-"""Parameters of a group of one B picture, predicted from the preceding picture, at the QP of the sequence.
-
-libvvenc's own low-delay groups add 5 to 8 to the QP, so some slice QPs cannot be reached by any QP of a sequence.
-"""
 
 _ERROR = 1
 """VVENC_ERROR of vvencMsgLevel."""
@@ -341,75 +324,3 @@ class _Encoder:
             raise FormatError(
                 f"the filter returns samples for picture {number} that do not fit in {filtered.bit_depth} bit"
             )
-
-
-# --- emulation without the shared library ----------------------------------------------------------------------------
-
-
-def code_closed_loop(
-    originals: Iterable[Picture], video_format: VideoFormat, settings: CodecSettings, filter_: LoopFilter
-) -> tuple[tuple[CodedPicture, ...], float]:
-    """Code pictures with a filter in an emulated loop: each is predicted from the filtered preceding picture.
-
-    Every picture is coded as the second of a stream of two. The first one is the filtered preceding picture, coded
-    near-lossless as the reference. So motion search, decisions and bits depend on filtered references, and errors of
-    the filter propagate as in a real loop.
-
-    It differs from a real loop: there is one reference picture and no QP hierarchy; the reference differs from the
-    filtered picture by the near-lossless coding error, which is returned; and motion vectors, ALF coefficients and
-    other states of earlier pictures cannot be reused.
-
-    Args:
-        originals: Original pictures.
-        video_format: Format of the originals.
-        settings: Settings of the encode. Every slice has its QP, and the first picture is intra.
-        filter_: Filter, called as by `code_in_loop`.
-
-    Returns:
-        The log entry of every picture, which describes the picture before the filter, with its position as POC, and
-        the lowest PSNR of Y in dB between a coded reference and the filtered picture.
-
-    Raises:
-        EncoderError: The encoder uses other slice types or QPs, or its log does not confirm the samples.
-    """
-    loop_format = coded_format(video_format, settings)
-    pictures: list[CodedPicture] = []
-    reference: Picture | None = None
-    lowest_psnr = math.inf
-    for number, original in enumerate(originals):
-        source = convert(original, loop_format.bit_depth)
-        coded, decoded, reference_psnr = _code_after(source, reference, loop_format, settings)
-        pictures.append(replace(coded, poc=number))
-        lowest_psnr = min(lowest_psnr, reference_psnr)
-        reference = filter_(pictures[-1], decoded)
-    return tuple(pictures), lowest_psnr
-
-
-def _code_after(
-    source: Picture, reference: Picture | None, video_format: VideoFormat, settings: CodecSettings
-) -> tuple[CodedPicture, Picture, float]:
-    """Code `source` after `reference` or as intra; return log entry, decoded picture and PSNR of the reference."""
-    ffmpeg, qp = ffmpeg_path(), settings.qp
-    with temporary_folder("loop") as name:
-        path, stream, output = (Path(name) / file for file in ("source.yuv", "stream.266", "decoded.yuv"))
-        with create_video(path, video_format) as writer:
-            for picture in (source,) if reference is None else (reference, source):
-                writer.write(picture)
-        # The encoder has one QP for a stream; its offset for intra pictures sets the QP of the reference.
-        first_qp = qp if reference is None else REFERENCE_QP
-        params = {} if reference is None else {"IntraQPOffset": str(first_qp - qp)} | ONE_B_PICTURE
-        configuration = "ai" if reference is None else "ldb"
-        pair_settings = replace(settings, configuration=configuration, params={**settings.params, **params})
-        argv = encode_argv(ffmpeg, f"file:{path}", video_format, pair_settings, f"file:{stream}")
-        pictures = parse_log(run(argv, what=f"coding a picture at QP {qp}", cwd=Path(name)).stdout)
-        slices = [(picture.slice_type, picture.qp) for picture in pictures]
-        if slices != [("I", first_qp), *([] if reference is None else [("B", qp)])]:
-            raise EncoderError(f"a picture at QP {qp} and its reference at QP {first_qp} were coded as slices {slices}")
-        decode_stream(ffmpeg, stream, output, video_format)
-        verify_decoded(f"picture at QP {qp}", path, video_format, output, video_format, pictures)
-        with open_raw(output, video_format) as video:
-            decoded = [
-                Picture(tuple(np.array(plane) for plane in picture.planes), video_format.bit_depth) for picture in video
-            ]
-    reference_psnr = math.inf if reference is None else psnr(reference.y, decoded[0].y, video_format.bit_depth)
-    return pictures[-1], decoded[-1], reference_psnr

@@ -1,8 +1,7 @@
 """Evaluation of filters inside the coding loop, in low delay.
 
 `evaluate_in_loop` codes sequences with libvvenc without a filter and with each filter in its coding loop, and writes
-bitstreams, pictures and BD-rates (see docs/howto/inloop.md). `closed_loop` approximates the loop with the encoder that
-is bundled with codecnn, for machines without libvvenc as a shared library.
+bitstreams, pictures and BD-rates (see docs/howto/inloop.md).
 """
 
 import lazy_loader

@@ -1,5 +1,3 @@
-from .approximation import ClosedLoop as ClosedLoop
-from .approximation import closed_loop as closed_loop
 from .coding import LOOPED_NOTE as LOOPED_NOTE
 from .coding import PLAIN_NOTE as PLAIN_NOTE
 from .evaluate import evaluate_in_loop as evaluate_in_loop

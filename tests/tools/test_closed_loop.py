@@ -11,10 +11,10 @@ from codecnn.api.config import load_recipe
 from codecnn.base.errors import ConfigError
 from codecnn.codec import CodecSettings, VvcCodec
 from codecnn.dataset import build_store
-from codecnn.evaluation.in_loop import closed_loop
 from codecnn.pictures.files import Picture, VideoFormat, create_video, open_raw, open_video
 from codecnn.pictures.metrics import psnr
 from tests.helpers.filters import toward_entry
+from tools.research.approximated_loop import closed_loop
 
 FORMAT = VideoFormat(64, 64, "420", 8, 30)
 CODED = VideoFormat(64, 64, "420", 10, 30)
