@@ -177,8 +177,3 @@ def test_more_qps_for_each_source_than_there_are_is_refused(tmp_path: Path) -> N
     path.write_text("name: mine\nqp: [27, 32]\nqps_per_source: 3\nsequences:\n  - {source: a.png, split: train}\n")
     with pytest.raises(ConfigError, match="qps_per_source is 3, but qp has 2 values"):
         load_recipe(path)
-
-
-def test_manifests_of_recipes_without_the_key_stay_as_they_were(tmp_path: Path) -> None:
-    path = tmp_path / "recipe.yaml"
-    path.write_text("name: mine\nqp: [27, 32]\nsequences:\n  - {source: a.png, split: train}\n")
