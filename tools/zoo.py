@@ -28,9 +28,7 @@ from codecnn.filtering.integer import integer_network, integer_path, save_intege
 from codecnn.models import (
     CHROMA_PLANES,
     FilterNetwork,
-    ModeClassifier,
     card_path,
-    load_mode_network,
     load_model,
     named_outputs,
     read_card,
@@ -39,6 +37,7 @@ from codecnn.models import (
 )
 from codecnn.models.zoo import FOLDER
 from codecnn.modes.labels import likeliest_modes, read_inputs, store_inputs
+from codecnn.modes.networks import ModeClassifier, load_mode_network
 from codecnn.vvc.intra import block_costs, block_positions, blocks_at, reference_lines
 
 RUN_KEYS = ("data_key", "qps", "trained_on", "training", "provenance", "validation")

@@ -129,7 +129,8 @@ def export(
         hint = "; for integers use --format int16 or int8" if output.suffix == ".safetensors" else ""
         raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}{hint}")
     if form == "int16" and card_path(model).is_file() and read_card(model).task == "modes":
-        return _export_modes(model, output)
+        facts: dict[str, Any] = extension("modes.export_integers")(model, output)
+        return facts
     if integer != bool(stores):
         raise ConfigError("the formats int8 and int16 need a store to calibrate on (--store), the others take none")
     if form == "nnpfc":
@@ -172,24 +173,6 @@ def export(
     facts = {"bit_depth": integers.bit_depth, "accumulator_bits": integers.accumulator_bits}
     calibration = card_facts["calibration"]
     return facts | {name: calibration[name] for name in ("loss_db", "worst_loss_db") if name in calibration}
-
-
-def _export_modes(model: Path, output: Path) -> dict[str, Any]:
-    from codecnn.models import (
-        BIT_DEPTH,
-        ModeSketch,
-        load_integer_sketch,
-        load_mode_network,
-        quantise_sketch,
-        save_integer_sketch,
-    )
-
-    network, card = load_mode_network(model)
-    if not isinstance(network, ModeSketch):
-        raise ConfigError(f"{model} has no integer form: of the mode networks, only mode_sketch has one")
-    save_integer_sketch(output, quantise_sketch(network), card)
-    load_integer_sketch(output)
-    return {"bit_depth": BIT_DEPTH}
 
 
 def _require_onnx(form: str) -> None:

@@ -32,11 +32,13 @@ class Part:
         commands: Modules that register commands when they are imported, each with the module of `codecnn.cli` whose
             commands it follows in --help.
         tasks: Places of classes of training configurations, by the value of their key `task`.
+        weights: Kinds of weights by the task of their card: what they are, and what reads them.
     """
 
     functions: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
     tasks: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @functools.cache
@@ -93,6 +95,11 @@ def tasks() -> dict[str, str]:
 def task_configuration(task: str) -> Any:
     """Return the class of the configurations of a kind of training that a part adds."""
     return _load(tasks()[task])
+
+
+def weight_kinds() -> dict[str, tuple[str, str]]:
+    """Return the kinds of weights that parts add, by the task of their card: what they are, and what reads them."""
+    return {task: kind for part in parts().values() for task, kind in part.weights.items()}
 
 
 def absent_parts() -> list[str]:

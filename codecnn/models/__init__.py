@@ -1,11 +1,11 @@
-"""Filter networks, intra mode networks, their weights, their cost, and how they start from other weights.
+"""Filter networks, their weights, their cost, and how they start from other weights.
 
 A filter network takes named planes and returns filtered samples (`FilterNetwork`, `named_outputs`).
 
 - Architectures: `create_model`, `list_models`, `describe_model`; `register` adds one, `adapt` converts a module.
 - Weights: `load_model`, `save_weights`, `Card`, `read_card`; shipped ones by name: `list_weights`, `weights_path`,
   `zoo_cards`; a checkpoint of PyTorch becomes a weights file with `convert_checkpoint`.
-- Intra mode networks: `create_mode_network`, `load_mode_network`, `ModeNetwork`, `ModeSketch`, `IntegerSketch`.
+- Networks of parts: `load_network` and `write_network` read and write weights of any task.
 - Cost: `complexity`, `peak_memory`, `full_cost`, `complexity_table`.
 - Inference and export: `fold`, `prepare`, `pick_device`, `build_graph`, `export_onnx`.
 - Training: `load_partial`, `grow`, `lift`, `revive`, `freeze`, `parameter_groups`.

@@ -22,21 +22,19 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from codecnn.base.errors import ConfigError, MissingFileError, ModelError, UserCodeWarning
 from codecnn.base.files import atomic_path, sha256_file, write_json
 from codecnn.base.keywords import checked_keywords
+from codecnn.base.parts import weight_kinds
 from codecnn.base.planes import QP_SCALE
 from codecnn.base.user_code import is_permitted, is_reference, permit, source_sha256
 from codecnn.models.base import FilterNetwork, build_graph, named_outputs
 from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_sha256, read_card
 from codecnn.models.cost import complexity
-from codecnn.models.families.modes import ModeClassifier, create_mode_network
 from codecnn.models.planes import CHROMA_PLANES
 from codecnn.models.zoo import create_model, weights_path
 
 _TASKS = {
     "filter": ("a filter", "load_model or `codecnn filter`"),
-    "modes": ("a network of intra modes", "load_mode_network or `codecnn modes predict`"),
-    "integer_modes": ("a network of intra modes in integers", "load_integer_sketch or `codecnn modes predict`"),
 }
-"""Kind of network and loader by the task of a card."""
+"""Kind of network and loader by the task of a card; parts add theirs."""
 
 _CHECKPOINT_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 """Suffixes of pickled weights."""
@@ -47,27 +45,38 @@ TOLERANCE = 1e-5
 Network = TypeVar("Network", bound=nn.Module)
 
 
-def save_weights(path: Path | str, model: FilterNetwork | ModeClassifier, network: str, card: dict[str, Any]) -> None:
-    """Write weights and their card.
+def save_weights(path: Path | str, model: FilterNetwork, network: str, card: dict[str, Any]) -> None:
+    """Write the weights of a filter and their card.
 
     Args:
         path: File to write, .safetensors.
         model: The network.
         network: Name of its architecture.
-        card: Further entries of the card. The function adds the task ("filter" or "modes"), network, options, cost (of
-            a mode network, the number of parameters), the hash of the file, and for a network of the user the hash of
-            its source, `code_sha256`.
+        card: Further entries of the card. The function adds task, network, options, cost, the hash of the file, and for
+            a network of the user the hash of its source, `code_sha256`.
+    """
+    write_network(path, model, network, complexity(model).as_dict(), card, task="filter")
+
+
+def write_network(
+    path: Path | str, model: nn.Module, network: str, cost: Mapping[str, Any], card: dict[str, Any], *, task: str
+) -> None:
+    """Write the weights of a network for any task and their card; see `save_weights`.
+
+    Args:
+        path: File to write, .safetensors.
+        model: The network.
+        network: Name of its architecture.
+        cost: Entries of the card on the cost of the network.
+        card: Further entries of the card.
+        task: Task of the card, e.g. "filter".
     """
     path = Path(path)
     _write_tensors(path, model.state_dict())
-    if isinstance(model, ModeClassifier):
-        task, cost = "modes", {"parameters": sum(parameter.numel() for parameter in model.parameters())}
-    else:
-        task, cost = "filter", complexity(model).as_dict()
     base = {"schema": CARD_SCHEMA, "task": task, "network": network, "options": getattr(model, "options", {})}
     code = code_sha256(model)
     facts = {"sha256": sha256_file(path)} | ({} if code is None else {"code_sha256": code})
-    write_json(card_path(path), base | cost | facts | card)
+    write_json(card_path(path), base | dict(cost) | facts | card)
 
 
 def code_sha256(model: nn.Module) -> str | None:
@@ -160,11 +169,16 @@ def load_model(path: Path | str, *, trust: bool = False) -> tuple[FilterNetwork,
     return model.eval(), card
 
 
-def load_mode_network(path: Path | str) -> tuple[ModeClassifier, Card]:
-    """Load an intra mode network, in evaluation mode on the CPU, and its card; arguments and errors as `load_model`."""
-    tensors, card = _read_with_card(Path(path), "modes")
-    model = _load_into(lambda: create_mode_network(str(card.network)[:80], **card.options), tensors, path)
-    return model.eval(), card
+def load_network(path: Path | str, task: str, create: Callable[[Card], Network]) -> tuple[Network, Card]:
+    """Load a network of any task, in evaluation mode on the CPU, and its card; errors as `load_model`.
+
+    Args:
+        path: A weights file, or the name of shipped weights.
+        task: Task that the card must have.
+        create: Creates the network from its card.
+    """
+    tensors, card = _read_with_card(Path(path), task)
+    return _load_into(lambda: create(card), tensors, path).eval(), card
 
 
 def read_tensors(path: Path | str, task: str | None = None) -> tuple[dict[str, Tensor], Card | None]:
@@ -196,8 +210,9 @@ def read_tensors(path: Path | str, task: str | None = None) -> tuple[dict[str, T
     if card is not None:
         check_sha256(path, card.sha256)
         if task is not None and card.task != task:
-            kind, reader = _TASKS.get(card.task, (f"a network for {card.task!r}", "another codecnn"))
-            raise ModelError(f"{path} holds {kind}, not {_TASKS[task][0]}: {reader} takes it")
+            kinds = _TASKS | weight_kinds()
+            kind, reader = kinds.get(card.task, (f"a network for {card.task!r}", "another codecnn"))
+            raise ModelError(f"{path} holds {kind}, not {kinds[task][0]}: {reader} takes it")
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except (SafetensorError, RuntimeError, ValueError, TypeError, OverflowError) as error:

@@ -90,7 +90,8 @@ GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
 def desk(tmp_path_factory, tiny_store) -> Path:
     """A folder with the files that examples name."""
     from codecnn.codec import read_blocks, write_blocks
-    from codecnn.models import create_mode_network, save_weights, weights_path
+    from codecnn.models import weights_path
+    from codecnn.modes.networks import create_mode_network, save_mode_network
     from codecnn.pictures.files import Picture, VideoFormat, create_video
 
     folder = tmp_path_factory.mktemp("desk")
@@ -101,7 +102,7 @@ def desk(tmp_path_factory, tiny_store) -> Path:
             shutil.copy(shipped.with_suffix(suffix), (folder / target).with_suffix(suffix))
     (folder / "runs/mine/config.json").write_text('{"schema": "codecnn.run/1"}')  # so that the folder is that of a run
     (folder / "runs/modes").mkdir()
-    save_weights(
+    save_mode_network(
         folder / "runs/modes/best.safetensors", create_mode_network(features=8, blocks=1, layers=2), "modes", {}
     )
     size = VideoFormat(416, 240, "420", 10, 30)

@@ -24,7 +24,8 @@ from codecnn.filtering.integer import (
     run_reference,
     save_integer,
 )
-from codecnn.models import create_model, load_integer_sketch, save_integer_sketch, save_weights, weights_path
+from codecnn.models import create_model, save_weights, weights_path
+from codecnn.modes.networks import load_integer_sketch, save_integer_sketch
 from tests.helpers.fuzzing import damage_json, fuzz, mutate, pick, time_limit
 from tests.helpers.integer_zoo import float_tensors, formula_network, random_integers, random_picture_planes
 from tests.helpers.networks import SMALL

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from codecnn.base.errors import CodecnnError, ModelError
 from codecnn.base.files import write_json
 from codecnn.filtering import load_filter
-from codecnn.models import card_path, create_mode_network, create_model, weights_path
+from codecnn.models import card_path, create_model, weights_path
 from codecnn.modes.labels import predict_block_modes
+from codecnn.modes.networks import create_mode_network
 from codecnn.pictures.files import Picture
 from codecnn.signalling.nnpf import WEIGHTS_TAG, Characteristics, embedding_uri, load_carried
 from codecnn.signalling.updates import read_update_file

@@ -13,7 +13,6 @@ from torch import nn
 from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.models import (
     convert_checkpoint,
-    create_mode_network,
     create_model,
     freeze,
     load_model,
@@ -23,6 +22,7 @@ from codecnn.models import (
     save_weights,
 )
 from codecnn.models.transfer import adapt_planes
+from codecnn.modes.networks import create_mode_network, save_mode_network
 from tests.helpers.networks import awaken, random_planes
 
 SMALL = {"features": 8, "blocks": 2, "layers": 2, "growth": 4}
@@ -219,7 +219,7 @@ def test_a_mode_network_from_its_file(tmp_path):
     options = {"features": 4, "blocks": 1, "layers": 1, "growth": 2, "hidden": 5}
     torch.manual_seed(0)
     old = create_mode_network(**options)
-    save_weights(tmp_path / "m.safetensors", old, "modes", {})
+    save_mode_network(tmp_path / "m.safetensors", old, "modes", {})
     new = create_mode_network(**options | {"modes": 35})
     report = load_partial(new, tmp_path / "m.safetensors", adapt_first=True, partial=True)
     assert report.names("skipped") == ["tail.weight", "tail.bias"]

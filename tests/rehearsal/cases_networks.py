@@ -12,15 +12,14 @@ from codecnn.filtering import decide_picture, load_filter
 from codecnn.filtering.integer import ExactFilter, engines, load_integer
 from codecnn.models import (
     complexity,
-    create_mode_network,
     create_model,
     fold,
-    mode_loss,
     named_outputs,
     peak_memory,
     prepare,
     save_weights,
 )
+from codecnn.modes.networks import create_mode_network, mode_loss
 from codecnn.pictures.files import Picture
 from codecnn.vvc.intra import block_costs, predict_modes
 from tests.helpers.integer_zoo import save_sixteen_bits

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.models import create_model, load_mode_network, load_partial, weights_path
+from codecnn.models import create_model, load_partial, weights_path
 from codecnn.modes.labels import likeliest_modes, read_inputs, store_inputs
+from codecnn.modes.networks import load_mode_network
 from codecnn.vvc.intra import block_costs_reference, block_positions, blocks_at, reference_lines
 from tools import zoo
 

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from codecnn.models import list_mode_weights, load_integer_sketch, load_mode_network, weights_path
+from codecnn.models import list_mode_weights, weights_path
 from codecnn.modes.labels import likeliest_modes, rank_modes
+from codecnn.modes.networks import load_integer_sketch, load_mode_network
 from codecnn.vvc.intra import block_costs, block_positions, blocks_at, reference_lines, selected_costs
 from tools.bench._common import Row, in_turns, make_parser, row, size_argument
 

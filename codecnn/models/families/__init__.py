@@ -1,4 +1,4 @@
-"""Families of filter networks, one module each, and the intra mode networks in `modes`.
+"""Families of filter networks, one module each.
 
 Importing this package registers the architectures of the filter networks. A new family is a module here that calls
 `register`, and its name in the import below.

@@ -16,21 +16,17 @@ from codecnn.base.files import atomic_path, provenance, sha256_file
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.leftovers import temporary_folder
 from codecnn.base.runtime import float32_products
-from codecnn.models import (
-    Card,
-    IntegerSketch,
-    ModeClassifier,
-    list_mode_weights,
-    load_integer_sketch,
-    load_mode_network,
-    read_card,
-    sketch_logits,
-    top_modes,
-    weights_files,
-    weights_path,
-)
+from codecnn.models import Card, list_mode_weights, read_card, weights_files, weights_path
 from codecnn.modes.labels.labelling import Labels, check_table_output, list_inputs, read_inputs
 from codecnn.modes.labels.table import Source
+from codecnn.modes.networks import (
+    IntegerSketch,
+    ModeClassifier,
+    load_integer_sketch,
+    load_mode_network,
+    sketch_logits,
+    top_modes,
+)
 from codecnn.pictures.files import open_video
 from codecnn.vvc.intra import (
     CTU_SIZES,

@@ -21,13 +21,13 @@ from torch.utils.data import DataLoader, Dataset
 from codecnn.base.errors import ConfigError, TableError
 from codecnn.base.files import sha256_json
 from codecnn.dataset import ignore_signals, to_device
-from codecnn.models import (
+from codecnn.modes.networks import (
     ModeClassifier,
     create_mode_network,
     excess_cost,
     mode_loss,
     network_name,
-    save_weights,
+    save_mode_network,
 )
 from codecnn.modes.training.labels import ALL, Array, LabelCache, LabelledBlocks, Part, Size, open_labels
 from codecnn.training.settings import LoopSettings
@@ -345,7 +345,7 @@ class IntraModesTask:
         """Write weights for `load_mode_network`; the card also holds standard, cost, CTU size and data key."""
         assert isinstance(model, ModeClassifier)
         facts = {"standard": self.training.standard, "ctu_size": self.training.ctu_size, "cost": self.cost}
-        save_weights(path, model, network_name(model), facts | {"data_key": self.data_key} | card)
+        save_mode_network(path, model, network_name(model), facts | {"data_key": self.data_key} | card)
 
     def pictures(self, model: nn.Module, device: torch.device) -> dict[str, npt.NDArray[np.uint8]]:
         """Return no pictures: single blocks show nothing."""

@@ -9,9 +9,10 @@ import torch
 
 from codecnn.base.errors import ConfigError, MissingFileError, ModelError
 from codecnn.base.files import sha256_file
-from codecnn.models import create_mode_network, load_integer_sketch, save_weights, weights_path
-from codecnn.models.integer_sketch import sketch_reference
+from codecnn.models import weights_path
 from codecnn.modes.labels import label_blocks, label_settings, predict_block_modes
+from codecnn.modes.networks import create_mode_network, load_integer_sketch, save_mode_network
+from codecnn.modes.networks.integer_sketch import sketch_reference
 from codecnn.vvc.intra import block_costs, block_positions, blocks_at, reference_lines
 from tests.helpers.commands import result_of
 
@@ -33,7 +34,7 @@ def pictures(tmp_path):
 def network(tmp_path):
     model = create_mode_network("mode_sketch", side=8, coefficients=6, hidden=8)
     torch.nn.init.normal_(model.tail.weight, std=0.3)
-    save_weights(tmp_path / "m.safetensors", model, "mode_sketch", {"ctu_size": 32})
+    save_mode_network(tmp_path / "m.safetensors", model, "mode_sketch", {"ctu_size": 32})
     return tmp_path / "m.safetensors", model
 
 
@@ -102,7 +103,7 @@ def test_exact_modes_use_the_integer_network(run, pictures, network, tmp_path):
     facts = json.loads(pq.read_schema(shipped).metadata[b"codecnn"])["networks"]
     assert facts[1]["sha256"] == sha256_file(weights_path("modes_8").with_suffix(".int16.safetensors"))
     torch.nn.init.normal_(model.tail.bias)
-    save_weights(weights, model, "mode_sketch", {"ctu_size": 32})
+    save_mode_network(weights, model, "mode_sketch", {"ctu_size": 32})
     with pytest.raises(ModelError, match="was not made from"):
         predict_block_modes(original, models=[weights], exact=True)
 
@@ -112,6 +113,6 @@ def test_invalid_arguments_are_refused(pictures, network, tmp_path):
         predict_block_modes(pictures[0], models=[network[0]], top=68)
     with pytest.raises(ConfigError, match="'rate' needs the QP"):
         predict_block_modes(pictures[0], models=[network[0]], cost="rate")
-    save_weights(tmp_path / "any.safetensors", create_mode_network(), "modes", {})
+    save_mode_network(tmp_path / "any.safetensors", create_mode_network(), "modes", {})
     with pytest.raises(ModelError, match="not a network for blocks of one size"):
         predict_block_modes(pictures[0], models=[tmp_path / "any.safetensors"])

@@ -19,8 +19,8 @@ from safetensors.numpy import load_file, save
 from codecnn.base.errors import ConfigError, MissingFileError, ModelError
 from codecnn.base.files import atomic_path, sha256_file, write_json
 from codecnn.base.planes import MAX_QP, QP_SCALE
-from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_sha256, read_card
-from codecnn.models.families.modes import FLAT_EXCESS, ModeSketch
+from codecnn.models import CARD_SCHEMA, Card, card_path, check_sha256, read_card
+from codecnn.modes.networks.architectures import FLAT_EXCESS, ModeSketch
 
 TASK = "integer_modes"
 

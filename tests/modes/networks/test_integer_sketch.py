@@ -9,20 +9,20 @@ import torch
 from codecnn import api as verbs
 from codecnn.base.errors import ConfigError, MissingFileError, ModelError
 from codecnn.base.files import read_json, write_json
-from codecnn.models import (
+from codecnn.models import weights_path
+from codecnn.modes.networks import (
     IntegerSketch,
     create_mode_network,
     load_integer_sketch,
     load_mode_network,
     quantise_sketch,
     save_integer_sketch,
-    save_weights,
+    save_mode_network,
     sketch_logits,
     top_modes,
-    weights_path,
 )
-from codecnn.models.integer_sketch import check_blocks, sketch_reference
-from tests.models.test_mode_sketch import _blocks, _logits
+from codecnn.modes.networks.integer_sketch import check_blocks, sketch_reference
+from tests.modes.networks.test_mode_sketch import _blocks, _logits
 
 GOLDEN = {
     "modes_8": {"22": "5405f22bfa9c9f395a65f00e2a26bcce", "37": "7b68590066b626a3cbba79e464f6e1fc"},
@@ -131,7 +131,7 @@ def test_networks_whose_sums_could_overflow_are_refused():
 
 def test_exports_are_read_back_and_damage_is_an_error(tmp_path):
     model = create_mode_network("mode_sketch", side=8, coefficients=3, hidden=4)
-    save_weights(tmp_path / "m.safetensors", model, "mode_sketch", {"ctu_size": 64})
+    save_mode_network(tmp_path / "m.safetensors", model, "mode_sketch", {"ctu_size": 64})
     out = tmp_path / "m.int16.safetensors"
     assert verbs.export(tmp_path / "m.safetensors", out, "int16") == {"bit_depth": 12}
     network, card = load_integer_sketch(out)
@@ -153,6 +153,6 @@ def test_exports_are_read_back_and_damage_is_an_error(tmp_path):
         load_integer_sketch(out)
     with pytest.raises(MissingFileError):
         load_integer_sketch(tmp_path / "none.safetensors")
-    save_weights(tmp_path / "any.safetensors", create_mode_network(), "modes", {})
+    save_mode_network(tmp_path / "any.safetensors", create_mode_network(), "modes", {})
     with pytest.raises(ConfigError, match="has no integer form"):
         verbs.export(tmp_path / "any.safetensors", out, "int16")

@@ -15,8 +15,7 @@ from torch.nn import functional as F
 from codecnn.base.errors import ModelError
 from codecnn.base.keywords import nearest, option_names
 from codecnn.base.planes import QP_SCALE
-from codecnn.models.blocks import check_counts
-from codecnn.models.families.rdn import RDB
+from codecnn.models import RDB, check_counts
 from codecnn.vvc.intra import MODE_COUNT, check_block, dct_matrix, predict_modes
 
 MODE_PLANES = ("block", "below_left", "left", "diagonal", "above", "above_right")

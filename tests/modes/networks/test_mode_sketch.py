@@ -5,14 +5,8 @@ import pytest
 import torch
 
 from codecnn.base.errors import ConfigError, ModelError
-from codecnn.models import (
-    ModeSketch,
-    create_mode_network,
-    list_mode_weights,
-    load_mode_network,
-    save_weights,
-    weights_path,
-)
+from codecnn.models import list_mode_weights, weights_path
+from codecnn.modes.networks import ModeSketch, create_mode_network, load_mode_network, save_mode_network
 from codecnn.vvc.intra import block_costs
 
 SMALL = {"side": 8, "coefficients": 4, "hidden": 8}
@@ -81,7 +75,7 @@ def test_wrong_sizes_and_options_are_refused():
 def test_weights_are_restored(tmp_path):
     model = create_mode_network("mode_sketch", **SMALL)
     torch.nn.init.normal_(model.predictors)
-    save_weights(tmp_path / "m.safetensors", model, "mode_sketch", {})
+    save_mode_network(tmp_path / "m.safetensors", model, "mode_sketch", {})
     loaded, card = load_mode_network(tmp_path / "m.safetensors")
     line, block = _blocks(8)
     assert torch.equal(_logits(model, line, block), _logits(loaded, line, block))

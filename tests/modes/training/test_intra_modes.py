@@ -16,8 +16,8 @@ from scipy.fft import dctn
 from codecnn.api.config import bundled, load_config
 from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, MissingFileError, TableError
-from codecnn.models import create_mode_network, load_mode_network, mode_image, mode_side
 from codecnn.modes.labels import LabelSettings, file_inputs, read_inputs, store_inputs, write_labels
+from codecnn.modes.networks import create_mode_network, load_mode_network, mode_image, mode_side
 from codecnn.modes.training import (
     IntraModesConfig,
     LabelledBlocks,
@@ -36,7 +36,7 @@ from codecnn.training import LoopSettings, train_task
 from codecnn.training.checks import network as checks_network
 from codecnn.vvc.intra import block_costs, predict_modes, satd
 from tests.helpers.commands import result_of
-from tests.models.test_mode_network import SMALL, awaken
+from tests.modes.networks.test_mode_network import SMALL, awaken
 
 SIZES = ((4, 4), (8, 8), (16, 8), (16, 16))
 LABELS = LabelSettings(SIZES, ("dct", "hadamard"), ctu_size=32)

@@ -8,18 +8,17 @@ import torch
 from scipy.special import softmax
 
 from codecnn.base.errors import MissingFileError, ModelError
-from codecnn.models import (
+from codecnn.models import create_model, load_model, save_weights
+from codecnn.modes.networks import (
     create_mode_network,
-    create_model,
     excess_cost,
     load_mode_network,
-    load_model,
     mode_image,
     mode_loss,
     mode_side,
-    save_weights,
+    save_mode_network,
 )
-from codecnn.models.families.modes import MODE_PLANES
+from codecnn.modes.networks.architectures import MODE_PLANES
 from tests.helpers.networks import awaken, learn
 from tests.helpers.plain_blocks import convolve, linear, rdb, relu
 
@@ -248,7 +247,7 @@ def test_one_network_learns_the_costs_of_vtm_for_all_sizes(shared_data):
 def test_weights_are_restored_and_each_task_has_its_loader(tmp_path):
     model = awaken(create_mode_network(**SMALL))
     path = tmp_path / "m.safetensors"
-    save_weights(path, model, "modes", {"note": "x"})
+    save_mode_network(path, model, "modes", {"note": "x"})
     loaded, card = load_mode_network(path)
     image, side = mode_image(*references(2, 8, 8), 8), mode_side(torch.tensor([22, 37]), 8, 8)
     assert torch.equal(model(image, side), loaded(image, side))
