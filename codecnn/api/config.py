@@ -17,7 +17,7 @@ from codecnn.training import LOSSES, FilterSettings, LoopSettings, Schema
 if TYPE_CHECKING:  # these need torch, which a recipe does not
     from pydantic_core import ErrorDetails
 
-    from codecnn.base.progress import Progress
+    from codecnn.base.cluster import Progress
     from codecnn.training import Task
     from codecnn.training.checks import Finding
     from codecnn.training.filter import FilterTask

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codecnn.api.config import checked
-from codecnn.base.cluster import WHOLE, Shard
+from codecnn.base.cluster import WHOLE, Progress, Shard
 from codecnn.base.errors import ConfigError, MissingFileError, StoreError
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.outputs import check_outputs, claim_results
 from codecnn.base.planes import RECIPE_PLANES, STREAM_PLANES
-from codecnn.base.progress import Progress
 from codecnn.codec import STREAMS, coded_configuration, codes_vvc, internal_bit_depth, read_headers
 from codecnn.dataset import MANIFEST, Recipe, SequenceSpec, Store, build_shard, input_files, is_store, open_store
 from codecnn.pictures.files import STANDARD_NAMES, is_byte_stream, open_video, stream_codec, warn

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.outputs import check_outputs
@@ -20,7 +21,6 @@ from codecnn.base.planes import (
     TEMPORAL_PLANES,
     TREE_PLANES,
 )
-from codecnn.base.progress import Progress
 
 if TYPE_CHECKING:
     from codecnn.base.runtime import Runtime

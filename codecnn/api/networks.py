@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from codecnn.api.config import load_config
+from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, ToolMissingError
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension
-from codecnn.base.progress import Progress
 from codecnn.dataset import input_files, open_store
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from codecnn.api.config import load_recipe
+from codecnn.base.cluster import Progress
 from codecnn.base.keywords import checked_keywords
-from codecnn.base.progress import Progress
 from codecnn.dataset import Recipe, Store, build_store, open_store
 
 if TYPE_CHECKING:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from codecnn.base.errors import ConfigError, WorkerError
-from codecnn.base.progress import Progress
 
 Item = TypeVar("Item")
+
+Progress = Callable[[int, int], None]
+"""A function that is called with (items done, all items) after each item, in the thread that started the work."""
 
 Shard = tuple[int, int]
 """(i, n): every n-th item, beginning with the i-th, counted from 1."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.files import atomic_path
 from codecnn.base.outputs import check_outputs
-from codecnn.base.progress import Progress
 from codecnn.codec.blocks.stream_planes import as_samples
 from codecnn.codec.blocks.vvc_stream import read_output_pictures
 from codecnn.pictures.files import STANDARD_STREAM, VideoFormat, VideoWriter, create_video, probe_stream

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 
-from codecnn.base.cluster import WHOLE, Shard, check_shard, of_shard, work_through
+from codecnn.base.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
 from codecnn.base.errors import CodecnnError, ConfigError, EncoderError, FormatError, StoreError, UnsupportedError
 from codecnn.base.files import (
     atomic_path,
@@ -38,7 +38,6 @@ from codecnn.base.files import (
 from codecnn.base.leftovers import remove_leftovers
 from codecnn.base.outputs import check_outputs
 from codecnn.base.planes import TRANSFORM_FILE
-from codecnn.base.progress import Progress
 from codecnn.codec import (
     STREAMS,
     BlockTable,

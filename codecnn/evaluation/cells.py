@@ -15,10 +15,9 @@ from typing import Any
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from codecnn.base.cluster import Shard, check_shard, of_shard, work_through
+from codecnn.base.cluster import Progress, Shard, check_shard, of_shard, work_through
 from codecnn.base.errors import CodecnnError, ConfigError, ModelError
 from codecnn.base.files import atomic_path, file_stem, read_json, sha256_file, sha256_json, write_json
-from codecnn.base.progress import Progress
 from codecnn.dataset import Unit
 from codecnn.evaluation.measure import (
     UNKNOWN_DEVICE,

@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from codecnn.base.cluster import WHOLE, Shard
+from codecnn.base.cluster import WHOLE, Progress, Shard
 from codecnn.base.files import atomic_path, file_stem, write_csv, write_json, write_text
-from codecnn.base.progress import Progress
 from codecnn.codec import POSITION_COLUMNS, write_block_values
 from codecnn.dataset import Store
 from codecnn.evaluation.cells import measure_cells, measure_distributed, prune_cells

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from codecnn.base.cluster import Progress
 from codecnn.base.errors import CodecnnError, ConfigError, OutputError
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.leftovers import companion_path
 from codecnn.base.outputs import check_outputs
-from codecnn.base.progress import Progress
 
 if TYPE_CHECKING:
     from codecnn.filtering import NetworkFilter, PlaneSource

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codecnn.api import FilteredFile, slice_qps
+from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, FormatError, MissingFileError
 from codecnn.base.planes import SLICE_TYPE_PLANE
-from codecnn.base.progress import Progress
 
 if TYPE_CHECKING:
     from codecnn.codec import StreamInfo

@@ -14,11 +14,11 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.files import atomic_path
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.outputs import check_outputs
-from codecnn.base.progress import Progress
 from codecnn.dataset import Unit, input_files, open_store
 from codecnn.viewer.filters import CtuValues
 from codecnn.viewer.layers import DEFAULT_PICTURES, stream_pictures, unit_pictures

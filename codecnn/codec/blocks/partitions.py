@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from codecnn.base.cluster import WHOLE, Shard, check_shard, of_shard, work_through
+from codecnn.base.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
 from codecnn.base.errors import CodecnnError, ConfigError, MissingFileError
 from codecnn.base.files import atomic_path, read_json, sha256_file, write_json
 from codecnn.base.outputs import check_outputs
-from codecnn.base.progress import Progress
 from codecnn.codec.blocks.motion_table import stream_motion
 from codecnn.codec.blocks.stream_planes import REBUILDER_VERSION, check_planes, write_planes
 from codecnn.codec.blocks.vvc_stream import READER_VERSION, stream_table, stream_transform_blocks

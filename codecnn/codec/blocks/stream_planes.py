@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.files import atomic_path
 from codecnn.base.outputs import check_outputs
 from codecnn.base.planes import BLOCK_SIZE, CELL_FILES, CELL_PLANES, STRENGTH_FILE, TREE_PLANES, file_of
-from codecnn.base.progress import Progress
 from codecnn.codec.base import CodedSequence
 from codecnn.codec.blocks.table import draw_cells
 from codecnn.codec.blocks.vvc_stream import VVC_SUFFIXES, read_output_pictures, read_rows, table_of_units

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.files import provenance
-from codecnn.base.progress import Progress
 from codecnn.codec import CodecSettings, VvencLibrary, coded_format
 from codecnn.evaluation.in_loop.coding import CTU_SIZE, PLACES, Coder, hashed
 from codecnn.evaluation.in_loop.results import CHAINS, LoopModel, LoopResults, LoopRow, make_rows, rates_of, write_loop

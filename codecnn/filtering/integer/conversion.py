@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.base.files import provenance
-from codecnn.base.progress import Progress
 from codecnn.base.runtime import float32_products
 from codecnn.dataset import Store, Unit
 from codecnn.filtering.integer.grid import fuse, move_channels, tensor_bounds

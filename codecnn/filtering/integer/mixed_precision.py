@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from codecnn.base.cluster import Progress
 from codecnn.base.division import ceil_div
-from codecnn.base.progress import Progress
 from codecnn.base.runtime import float32_products
 from codecnn.dataset import Unit
 from codecnn.filtering.integer.eight_bits import (

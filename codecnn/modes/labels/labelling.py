@@ -16,13 +16,12 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from codecnn.base.cluster import WHOLE, Shard, check_shard, of_shard, work_through
+from codecnn.base.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
 from codecnn.base.errors import ConfigError, FormatError, MissingFileError, TableError
 from codecnn.base.files import atomic_path, remove_tree, sha256_file, sha256_json
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.leftovers import companion_path, part_path, remove_leftovers, temporary_folder
 from codecnn.base.outputs import check_outputs
-from codecnn.base.progress import Progress
 from codecnn.dataset import Store, input_files, is_store, open_store
 from codecnn.models import pick_device
 from codecnn.modes.labels.table import (

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.files import atomic_path, provenance
-from codecnn.base.progress import Progress
 from codecnn.vvc.intra import (
     CTU_SIZES,
     INTEGER_COSTS,

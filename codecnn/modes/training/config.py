@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from codecnn.training import LoopSettings, Schema
 
 if TYPE_CHECKING:  # these need torch, which a configuration does not
-    from codecnn.base.progress import Progress
+    from codecnn.base.cluster import Progress
     from codecnn.modes.training.task import IntraModesTask
     from codecnn.training.checks import Finding
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from codecnn.base.progress import Progress
+from codecnn.base.cluster import Progress
 from codecnn.base.runtime import applied
 from codecnn.dataset import Unit
 from codecnn.models import FilterNetwork, pick_device
