@@ -57,6 +57,30 @@ def test_all_recipes_are_valid():
         assert any("codecnn dataset build" in line for line in lines)
 
 
+def listed_repositories(recipe, split=None):
+    """Repositories of a recipe's sources, by datasets/SOURCES.tsv."""
+    rows = [line.split("\t") for line in (DATASETS / "SOURCES.tsv").read_text("utf-8").splitlines()[1:]]
+    repositories = {row[0]: row[1] for row in rows}
+    sequences = [spec for spec in load_recipe(DATASETS / recipe).sequences if split in (None, spec.split)]
+    return {repositories[f"scenes/{spec.source}"] for spec in sequences}
+
+
+def test_the_sealed_test_shares_no_repository_with_the_training():
+    sealed = listed_repositories("video_sealed.yaml")
+    assert len(sealed) >= 8
+    assert not sealed & listed_repositories("video_scenes.yaml")
+    shared = listed_repositories("video_scenes.yaml", "val") & listed_repositories("video_scenes.yaml", "train")
+    assert shared == {"williamyang1991/Rerender_A_Video"}, "three clips of different authors"
+
+
+def test_no_training_recipe_holds_a_reserved_clip():
+    reserved = ("park_joy", "blue_sky", "sparks", "src01", "akiyo", "container", "BasketballPass")
+    for path in DATASETS.glob("*.yaml"):
+        recipe = load_recipe(path)
+        taught = [spec.source for spec in recipe.sequences if spec.split in ("train", "val")]
+        assert not [name for name in taught if any(word in name for word in reserved)], path.name
+
+
 def test_jvet_recipe(collections):
     splits = expand_splits("jvet_ctc.yaml", collections / "JVET")
     assert (len(splits["train"]), len(splits["val"])) == (0, 0)
