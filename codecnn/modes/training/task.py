@@ -30,8 +30,7 @@ from codecnn.modes.networks import (
     save_mode_network,
 )
 from codecnn.modes.training.labels import ALL, Array, LabelCache, LabelledBlocks, Part, Size, open_labels
-from codecnn.training.settings import LoopSettings
-from codecnn.training.task import Batch, ValidationResult
+from codecnn.training import Batch, LoopSettings, ValidationResult
 from codecnn.vvc.intra import MODE_COUNT, PLANAR, block_costs
 
 _CHUNK_SAMPLES = 1 << 18
