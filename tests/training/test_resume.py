@@ -182,19 +182,6 @@ def test_every_field_of_the_settings_is_written_and_compared(tmp_path):
     train_task(Recorded, settings, tmp_path, resume=True)
 
 
-def test_a_run_of_a_version_with_fewer_settings_resumes(whole, tmp_path):
-    run = tmp_path / "run"
-    with pytest.raises(StoppedError):
-        run_toy(run, events={("loss", 15): signal.SIGTERM})
-    config = json.loads((run / "config.json").read_text())
-    del config["training"]["clip"], config["training"]["accumulate"]
-    (run / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ConfigError, match=r"\(training\.accumulate differs"):
-        run_toy(run, {"accumulate": 2}, resume=True)
-    run_toy(run, resume=True)
-    assert_same(run, whole)
-
-
 def test_other_batches_or_draws_change_the_weights(whole, tmp_path):
     """Confirm that the comparison with the uninterrupted run can fail: dropout and data matter."""
     for number, change in enumerate(({"seed": 1}, {"dropout": False})):
