@@ -16,6 +16,7 @@ from codecnn.base.cluster import WHOLE, Progress, Shard
 from codecnn.base.errors import ConfigError, MissingFileError, StoreError
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.outputs import check_outputs, claim_results
+from codecnn.base.parts import extension
 from codecnn.base.planes import RECIPE_PLANES, STREAM_PLANES
 from codecnn.codec import STREAMS, coded_configuration, codes_vvc, internal_bit_depth, read_headers
 from codecnn.dataset import MANIFEST, Recipe, SequenceSpec, Store, build_shard, input_files, is_store, open_store
@@ -23,7 +24,6 @@ from codecnn.pictures.files import STANDARD_NAMES, is_byte_stream, open_video, s
 
 if TYPE_CHECKING:
     from codecnn.evaluation import Entry, ResultsList
-    from codecnn.evaluation.in_loop import LoopResults
     from codecnn.filtering import Decisions, Precision, Tile
 
 QPS = (22, 27, 32, 37, 42)
@@ -296,7 +296,7 @@ def evaluate_in_loop(
     tile: "Tile" = "auto",
     progress: Progress | None = None,
     **options: Any,
-) -> "LoopResults":
+) -> Any:
     """Code videos in low delay without a filter and with each filter in the coding loop, and compute BD-rates.
 
     Args:
@@ -318,20 +318,19 @@ def evaluate_in_loop(
         **options: Options of `open_video`: size, bit_depth, frames and so on.
 
     Returns:
-        The results.
+        The results, a `codecnn.signalling.in_loop.LoopResults`.
 
     Raises:
         ConfigError: A source is a store or has one picture only, or two videos have the same name.
-        ToolMissingError: No library is named.
+        ToolMissingError: No library is named, or codecnn.signalling is not installed.
         MissingFileError: The library or a video does not exist.
         ModelError: A network needs planes that the loop does not provide.
         EncoderError: The encoder fails.
     """
     from codecnn.codec import find_library
-    from codecnn.evaluation.in_loop import LOOP_FILES
-    from codecnn.evaluation.in_loop import evaluate_in_loop as run_evaluation
     from codecnn.models import weights_path
 
+    run_evaluation, files = extension("signalling.evaluate_in_loop"), extension("signalling.loop_files")
     output = Path(output)
     paths = [Path(source) for source in ([sources] if isinstance(sources, Path | str) else sources)]
     for path in paths:
@@ -340,9 +339,9 @@ def evaluate_in_loop(
         if [other.stem for other in paths].count(path.stem) > 1:
             raise ConfigError(f"two sequences have the same name {path.stem}: rename a file")
     weights = [weights_path(model) for model in ([models] if isinstance(models, Path | str) else models)]
-    _check_outputs([output / name for name in LOOP_FILES], [*paths, library], weights)
+    _check_outputs([output / name for name in files], [*paths, library], weights)
     loaded = find_library(library)
-    claim_results(output, LOOP_FILES)
+    claim_results(output, files)
     entries = _entries(weights, exact, precision, device, tile)
     with ExitStack() as stack:
         videos = {path.stem: stack.enter_context(open_video(path, **options)) for path in paths}

@@ -28,7 +28,7 @@ class Part:
     """What a part provides; places are texts "package.module:name".
 
     Attributes:
-        functions: Places of functions by the name with which the core asks for them.
+        functions: Places of functions and constants by the name with which the core asks for them.
         commands: Modules that register commands when they are imported, each with the module of `codecnn.cli` whose
             commands it follows in --help.
         tasks: Places of classes of training configurations, by the value of their key `task`.

@@ -16,7 +16,6 @@ from tqdm import tqdm
 if TYPE_CHECKING:
     from codecnn.evaluation import Gains, Results
     from codecnn.evaluation import Table as JvetTable
-    from codecnn.evaluation.in_loop import LoopResults
 
 out = Console(soft_wrap=True)
 """Output of the results. Lines are left whole, because scripts read them and terminals wrap them."""
@@ -176,7 +175,7 @@ def print_tables(tables: "Sequence[JvetTable]") -> None:
             out.print(note, markup=False, soft_wrap=True)
 
 
-def print_loop(results: "LoopResults") -> None:
+def print_loop(results: Any) -> None:
     """Print the BD-rates of filters in and behind the loop: a row a sequence, Y, U and V in %."""
     for model, means in results.bd_rate.items():
         table = Table("BD-rate Y / U / V", *(chain.replace("_", " ") for chain in means))

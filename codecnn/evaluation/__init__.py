@@ -3,7 +3,6 @@
 `evaluate` runs one or more filters, each described by an `Entry`, over the units of a store. It measures every cell
 (one filter on one unit), summarises the cells into `Results`, and writes results.json, tables and an HTML report.
 `merge_results` combines evaluations of several configurations into one table in the layout of JVET's sheets.
-`codecnn.evaluation.in_loop` evaluates filters inside the coding loop of an encoder.
 """
 
 import lazy_loader

@@ -11,22 +11,18 @@ from pydantic import ValidationError
 from codecnn.base.errors import MissingFileError, TableError
 from codecnn.base.files import provenance, read_json, write_csv, write_text
 from codecnn.base.outputs import check_outputs, claim_results
-from codecnn.evaluation.in_loop import LoopResults, LoopRow
+from codecnn.base.parts import extension
 from codecnn.evaluation.report import render
 from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
 from codecnn.evaluation.rows import (
     AFTER,
-    PLANES,
     Gains,
     Rates,
     Record,
     ResultRow,
-    bd_rates,
     by_sequence,
     mean_gains,
-    mean_rates,
 )
-from codecnn.pictures.metrics import psnr_yuv_611
 
 CONFIGURATIONS = {"ai": "All intra", "ra": "Random access", "ldb": "Low delay B"}
 """Titles of the configurations, in the order of the sheets of the common test conditions."""
@@ -39,9 +35,6 @@ RATE_COLUMNS = {"y": "Y", "u": "U", "v": "V", "yuv_611": "YUV"}
 
 RESULTS, IN_LOOP = "results.json", "in_loop.json"
 """Files that an evaluation leaves in its folder."""
-
-LOOP_CHAINS = {"post_filter": "post-filter, of the library's encoder", "in_loop": "in the loop"}
-"""Chains of an evaluation in the loop that become a table each, with the label of the table."""
 
 
 class TableRow(Record):
@@ -182,11 +175,11 @@ def _table(results: Results) -> Table:
         device=results.device,
         rows=tuple(_rows(results, EXCLUDED_CLASSES[configuration])),
         points=results.sequences,
-        notes=(*results.notes, *_missing(results.sequences, bool(results.picture_types))),
+        notes=(*results.notes, *missing_figures(results.sequences, bool(results.picture_types))),
     )
 
 
-def _missing(points: Sequence[ResultRow], types: bool = False) -> list[str]:
+def missing_figures(points: Sequence[ResultRow], types: bool = False) -> list[str]:
     """List the reasons of missing figures that notes of BD-rates do not state: missing planes, and times.
 
     Args:
@@ -269,68 +262,10 @@ def _read(folder: Path) -> tuple[Table, ...]:
             return tables_of(models)
         path = folder / IN_LOOP
         if path.is_file():
-            return _loop_tables(LoopResults.model_validate(read_json(path)))
+            in_loop: tuple[Table, ...] = extension("signalling.loop_tables")(read_json(path))
+            return in_loop
     except (ValidationError, AttributeError, TypeError, KeyError) as error:
         raise TableError(f"{path} is not a results file of an evaluation: {str(error).splitlines()[0]}") from None
     raise MissingFileError(
         f"{folder} contains no {RESULTS} and no {IN_LOOP}: write them with `codecnn evaluate -o {folder}`"
     )
-
-
-def _loop_tables(results: LoopResults) -> tuple[Table, ...]:
-    return tuple(_loop_table(results, model, chain) for model in results.bd_rate for chain in LOOP_CHAINS)
-
-
-def _loop_table(results: LoopResults, model: str, chain: str) -> Table:
-    facts = results.models[model]
-    points = _loop_points([row for row in results.rows if row.model == model], chain)
-    notes: list[str] = []
-    rows = tuple(_loop_rows(points, notes))
-    return Table(
-        weights=facts.weights_sha256,
-        name=model,
-        configuration="ldb",
-        title=CONFIGURATIONS["ldb"],
-        coded=f"{results.library} {results.settings['preset']}",
-        label=LOOP_CHAINS[chain],
-        decisions=results.decisions,
-        kmac_per_pixel=facts.kmac_per_pixel,
-        parameters=facts.parameters,
-        device=facts.device,
-        rows=rows,
-        points=points,
-        notes=(*notes, *_missing(points)),
-    )
-
-
-def _loop_points(rows: Sequence[LoopRow], chain: str) -> tuple[ResultRow, ...]:
-    """Return the RD points of a chain against those of the encoder without the filter."""
-    without = {(row.name, row.qp): row for row in rows if row.chain == "without"}
-    # A file does not tell a plane that is missing from one that has no error in any picture.
-    known = {(row.name, plane) for row in rows for plane in PLANES if getattr(row, f"psnr_{plane}") is not None}
-    return tuple(
-        _as_result_row(without[row.name, row.qp], row, [plane for plane in PLANES if (row.name, plane) in known])
-        for row in rows
-        if row.chain == chain
-    )
-
-
-def _loop_rows(points: Sequence[ResultRow], notes: list[str]) -> list[TableRow]:
-    groups = by_sequence(points)
-    rates = {name: bd_rates(group, AFTER, "pchip", notes) for name, group in groups.items()}
-    lines = [table_row("overall", "All sequences", mean_rates(rates.values()), points)]
-    return lines + [table_row("sequence", name, rates[name], group) for name, group in groups.items()]
-
-
-def _as_result_row(anchor: LoopRow, test: LoopRow, planes: Sequence[str]) -> ResultRow:
-    """Convert rows of an evaluation in the loop; bits that the loop adds or saves count as bits of the decisions."""
-    figures: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits, "pictures": test.pictures}
-    figures |= {"flag_bits": test.bits + test.flag_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
-    figures["encoder_seconds_per_picture"] = test.encoder_seconds_per_picture
-    for suffix, row in (("", anchor), (AFTER, test)):
-        psnrs = {f"psnr_{plane}": getattr(row, f"psnr_{plane}") for plane in planes}
-        figures |= {f"{key}{suffix}": value for key, value in psnrs.items()}
-        if len(psnrs) == len(PLANES):
-            # The combination is linear, so that of the mean PSNRs equals the mean over the pictures.
-            figures[f"psnr_yuv_611{suffix}"] = None if None in psnrs.values() else psnr_yuv_611(*psnrs.values())
-    return ResultRow.model_validate(figures)

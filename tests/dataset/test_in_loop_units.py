@@ -14,10 +14,10 @@ from codecnn.codec import decode_pictures as decode_in_loop
 from codecnn.codec.encoders import in_loop
 from codecnn.dataset import InLoopSpec, build_store, verify_store
 from codecnn.evaluation import Entry, evaluate
-from codecnn.evaluation.in_loop import evaluate_in_loop
 from codecnn.filtering import FloatFilter, InLoopCodec, LoopFilter, filter_key, in_loop_codec, load_filter
 from codecnn.models import as_card, create_model, load_model, save_weights, weights_path
 from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_raw
+from codecnn.signalling.in_loop import evaluate_in_loop
 from tests.helpers.clips import write_clip
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import train_filter

@@ -21,8 +21,8 @@ from codecnn.evaluation import (
     tables_of,
     write_workbook,
 )
-from codecnn.evaluation.in_loop import LoopResults, LoopRow
 from codecnn.models import as_card
+from codecnn.signalling.in_loop import LoopResults, LoopRow
 from tests.helpers.filters import rate_rows
 
 CARD = as_card({"network": "toward", "kmac_per_pixel": 17.5, "parameters": 200, "sha256": "abc"})

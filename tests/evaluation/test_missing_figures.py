@@ -17,11 +17,11 @@ from codecnn.evaluation import (
     summarise_rows,
     tables_of,
 )
-from codecnn.evaluation.in_loop import LoopResults, LoopRow, rates_of
 from codecnn.filtering import filter_and_decide, round_samples
 from codecnn.models import as_card
 from codecnn.pictures.files import Picture, create_video
 from codecnn.pictures.metrics import psnr_yuv_mse
+from codecnn.signalling.in_loop import LoopResults, LoopRow, rates_of
 from tests.helpers.filters import rate_rows, toward_entry
 from tests.helpers.store_units import make_unit
 

@@ -17,11 +17,11 @@ from codecnn.codec.encoders.jvet_log import parse_log
 from codecnn.codec.encoders.libvvenc import encode_argv
 from codecnn.codec.ffmpeg import decode_stream
 from codecnn.evaluation import Entry
-from codecnn.evaluation.in_loop import LoopPicture, LoopRow, LoopStream, make_rows
-from codecnn.evaluation.in_loop.coding import decider, filter_behind, loop_picture
 from codecnn.filtering import Decisions, Filtered, LoopParameters, check_in_loop, loop_parameters, picture_messages
 from codecnn.pictures.files import Picture, Video, VideoFormat, convert, create_video, ffmpeg_path, open_raw, run
 from codecnn.pictures.metrics import psnr
+from codecnn.signalling.in_loop import LoopPicture, LoopRow, LoopStream, make_rows
+from codecnn.signalling.in_loop.coding import decider, filter_behind, loop_picture
 
 REFERENCE_QP = 10
 """Slice QP of the reference in `code_closed_loop`; lower QPs overflow the buffer that ffmpeg allocates for libvvenc."""

@@ -21,9 +21,9 @@ from codecnn.base.errors import CodecnnError
 from codecnn.base.files import provenance, write_json, write_text
 from codecnn.codec import CodecSettings
 from codecnn.evaluation import Entry
-from codecnn.evaluation.in_loop import CHAINS, rates_of
 from codecnn.filtering import load_filter
 from codecnn.pictures.files import Video, open_video
+from codecnn.signalling.in_loop import CHAINS, rates_of
 from tools.research.approximated_loop import closed_loop
 
 CTU_SIZE = 128

@@ -7,14 +7,11 @@ from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.files import provenance
 from codecnn.codec import CodecSettings, VvencLibrary, coded_format
-from codecnn.evaluation.in_loop.coding import CTU_SIZE, PLACES, Coder, hashed
-from codecnn.evaluation.in_loop.results import CHAINS, LoopModel, LoopResults, LoopRow, make_rows, rates_of, write_loop
-from codecnn.evaluation.measure import Entry
-from codecnn.evaluation.results import timing_of
-from codecnn.evaluation.rows import mean_rates
-from codecnn.evaluation.training_range import untrained_loop
+from codecnn.evaluation import Entry, mean_rates, timing_of, untrained_loop
 from codecnn.filtering import Decisions
 from codecnn.pictures.files import Video
+from codecnn.signalling.in_loop.coding import CTU_SIZE, PLACES, Coder, hashed
+from codecnn.signalling.in_loop.results import CHAINS, LoopModel, LoopResults, LoopRow, make_rows, rates_of, write_loop
 
 
 def evaluate_in_loop(

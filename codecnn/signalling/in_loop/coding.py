@@ -17,12 +17,7 @@ from codecnn.codec import (
     code_in_loop,
     coded_format,
 )
-from codecnn.evaluation.cells import cpu_threads
-from codecnn.evaluation.in_loop.results import (
-    LoopPicture,
-    LoopStream,
-)
-from codecnn.evaluation.measure import UNKNOWN_DEVICE, Entry
+from codecnn.evaluation import UNKNOWN_DEVICE, Entry, cpu_threads
 from codecnn.filtering import (
     Decision,
     Decisions,
@@ -40,6 +35,10 @@ from codecnn.filtering import (
 )
 from codecnn.pictures.files import Picture, Video, VideoFormat, convert, create_video, open_raw
 from codecnn.pictures.metrics import mse
+from codecnn.signalling.in_loop.results import (
+    LoopPicture,
+    LoopStream,
+)
 from codecnn.vvc.syntax import SeiMessage, access_units, add_sei
 
 CTU_SIZE = 128

@@ -10,3 +10,4 @@ from .results import LoopRow as LoopRow
 from .results import LoopStream as LoopStream
 from .results import make_rows as make_rows
 from .results import rates_of as rates_of
+from .tables import loop_tables as loop_tables

@@ -17,7 +17,10 @@ import torch
 
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.codec import LIBRARY_VARIABLE, CodedPicture
-from codecnn.evaluation.in_loop import (
+from codecnn.evaluation.rows import mean_rates
+from codecnn.pictures.files import Picture, VideoFormat, convert, open_raw, open_video
+from codecnn.pictures.metrics import psnr
+from codecnn.signalling.in_loop import (
     LOOPED_NOTE,
     PLAIN_NOTE,
     LoopPicture,
@@ -27,9 +30,6 @@ from codecnn.evaluation.in_loop import (
     make_rows,
     rates_of,
 )
-from codecnn.evaluation.rows import mean_rates
-from codecnn.pictures.files import Picture, VideoFormat, convert, open_raw, open_video
-from codecnn.pictures.metrics import psnr
 from tests.helpers.clips import write_clip
 from tests.helpers.filters import toward_entry
 
@@ -127,7 +127,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from codecnn.codec import CodedPicture, find_library
-from codecnn.evaluation.in_loop import evaluate_in_loop
+from codecnn.signalling.in_loop import evaluate_in_loop
 from codecnn.pictures.files import convert, open_video
 from tests.helpers.filters import toward_entry
 folder = Path(sys.argv[1])

@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from codecnn.base.errors import ConfigError, TableError
 from codecnn.base.files import write_csv, write_json, write_text
-from codecnn.evaluation.measure import UNKNOWN_DEVICE
-from codecnn.evaluation.rows import PLANES, Rates
+from codecnn.evaluation import PLANES, UNKNOWN_DEVICE, Rates
 from codecnn.filtering import Decisions
 from codecnn.filtering.decisions import chroma_weight, rd_lambda
 from codecnn.pictures.files import VideoFormat

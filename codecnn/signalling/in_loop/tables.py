@@ -1,0 +1,93 @@
+"""Tables of evaluations in the loop, in the layout of JVET's sheets."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from codecnn.evaluation import (
+    AFTER,
+    CONFIGURATIONS,
+    PLANES,
+    ResultRow,
+    Table,
+    TableRow,
+    bd_rates,
+    by_sequence,
+    mean_rates,
+    missing_figures,
+    table_row,
+)
+from codecnn.pictures.metrics import psnr_yuv_611
+from codecnn.signalling.in_loop.results import LoopModel, LoopResults, LoopRow
+
+LOOP_CHAINS = {"post_filter": "post-filter, of the library's encoder", "in_loop": "in the loop"}
+"""Chains of an evaluation in the loop that become a table each, with the label of the table."""
+
+
+def loop_tables(content: dict[str, Any]) -> tuple[Table, ...]:
+    """Return the tables of an evaluation in the loop, one for each filter and chain.
+
+    Args:
+        content: Content of in_loop.json.
+
+    Raises:
+        pydantic.ValidationError: The content is not that of an evaluation in the loop.
+    """
+    results = LoopResults.model_validate(content)
+    return tuple(_loop_table(results, model, chain) for model in results.bd_rate for chain in LOOP_CHAINS)
+
+
+def _loop_table(results: LoopResults, model: str, chain: str) -> Table:
+    # Files of earlier versions do not describe the filters.
+    unknown = LoopModel(weights_sha256=None, kmac_per_pixel=None, parameters=None, device="")
+    facts = results.models.get(model, unknown)
+    points = _loop_points([row for row in results.rows if row.model == model], chain)
+    notes: list[str] = []
+    rows = tuple(_loop_rows(points, notes))
+    return Table(
+        weights=facts.weights_sha256,
+        name=model,
+        configuration="ldb",
+        title=CONFIGURATIONS["ldb"],
+        coded=f"{results.library} {results.settings['preset']}",
+        label=LOOP_CHAINS[chain],
+        decisions=results.decisions,
+        kmac_per_pixel=facts.kmac_per_pixel,
+        parameters=facts.parameters,
+        device=facts.device or None,
+        rows=rows,
+        points=points,
+        notes=(*notes, *missing_figures(points)),
+    )
+
+
+def _loop_points(rows: Sequence[LoopRow], chain: str) -> tuple[ResultRow, ...]:
+    """Return the RD points of a chain against those of the encoder without the filter."""
+    without = {(row.name, row.qp): row for row in rows if row.chain == "without"}
+    # A file does not tell a plane that is missing from one that has no error in any picture.
+    known = {(row.name, plane) for row in rows for plane in PLANES if getattr(row, f"psnr_{plane}") is not None}
+    return tuple(
+        _as_result_row(without[row.name, row.qp], row, [plane for plane in PLANES if (row.name, plane) in known])
+        for row in rows
+        if row.chain == chain
+    )
+
+
+def _loop_rows(points: Sequence[ResultRow], notes: list[str]) -> list[TableRow]:
+    groups = by_sequence(points)
+    rates = {name: bd_rates(group, AFTER, "pchip", notes) for name, group in groups.items()}
+    lines = [table_row("overall", "All sequences", mean_rates(rates.values()), points)]
+    return lines + [table_row("sequence", name, rates[name], group) for name, group in groups.items()]
+
+
+def _as_result_row(anchor: LoopRow, test: LoopRow, planes: Sequence[str]) -> ResultRow:
+    """Convert rows of an evaluation in the loop; bits that the loop adds or saves count as bits of the decisions."""
+    figures: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits, "pictures": test.pictures}
+    figures |= {"flag_bits": test.bits + test.flag_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
+    figures["encoder_seconds_per_picture"] = test.encoder_seconds_per_picture
+    for suffix, row in (("", anchor), (AFTER, test)):
+        psnrs = {f"psnr_{plane}": getattr(row, f"psnr_{plane}") for plane in planes}
+        figures |= {f"{key}{suffix}": value for key, value in psnrs.items()}
+        if len(psnrs) == len(PLANES):
+            # The combination is linear, so that of the mean PSNRs equals the mean over the pictures.
+            figures[f"psnr_yuv_611{suffix}"] = None if None in psnrs.values() else psnr_yuv_611(*psnrs.values())
+    return ResultRow.model_validate(figures)
