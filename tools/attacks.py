@@ -169,7 +169,7 @@ def kills(work: Work) -> Iterator[tuple[str, str]]:
     jobs: dict[str, tuple[list[str | Path], tuple[str, ...]]] = {
         "build": (["dataset", "build", work.recipe, "-j", "2"], ()),
         "train": (["train", work.config, f"store={work.store}", "training.device=cpu"], ("best.safetensors",)),
-        "evaluate": (["evaluate", work.store, "-m", weights, "--float"], ("*.csv",)),
+        "evaluate": (["evaluate", work.store, "-m", weights, "--float"], ("pictures.csv",)),
     }
     for name, (arguments, patterns) in jobs.items():
         undisturbed = work.folder / "undisturbed" / name
@@ -385,14 +385,14 @@ def damaged_caches(work: Work) -> Iterator[tuple[str, str]]:
     results = work.folder / "results"
     evaluate = ["evaluate", work.store, "-m", "low_cost_5", "-o"]
     run(*evaluate, results)
-    expected = hashes(results, "*.csv")
+    expected = hashes(results, "pictures.csv")
     for _ in range(2 * work.count):
         copy = work.folder / "copy"
         shutil.copytree(results, copy)
         target = work.rng.choice([path for path in sorted(copy.rglob("*")) if path.is_file()])
         damage(target, work.rng)
         outcome = run(*evaluate, copy)
-        fault = outcome.fault or ("" if outcome.status or hashes(copy, "*.csv") == expected else "another result")
+        fault = outcome.fault or ("" if outcome.status or hashes(copy, "pictures.csv") == expected else "another result")
         yield "damaged results", fault and f"{target.name}: {fault}"
         shutil.rmtree(copy)
     for _ in range(2 * work.count):
