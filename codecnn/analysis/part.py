@@ -1,4 +1,4 @@
-"""What the correlation analysis adds to the core."""
+"""The correlation analysis as a part: functions and commands that it adds."""
 
 from codecnn.base.parts import Part
 

@@ -1,1 +1,1 @@
-"""What every other package builds on: errors, files, runtime, planes, distribution of work, compiled code."""
+"""The lowest layer: errors, files, runtime, planes, distribution of work, compiled code."""

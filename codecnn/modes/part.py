@@ -1,4 +1,4 @@
-"""What labels and mode networks add to the core."""
+"""Labels and mode networks as a part: functions, commands and tasks that it adds."""
 
 from codecnn.base.parts import Part
 

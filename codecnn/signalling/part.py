@@ -1,4 +1,4 @@
-"""What filters in bitstreams add to the core."""
+"""Filters in bitstreams as a part: functions and commands that it adds."""
 
 from codecnn.base.parts import Part
 

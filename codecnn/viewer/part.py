@@ -1,4 +1,4 @@
-"""What the viewer adds to the core."""
+"""The viewer as a part: functions and commands that it adds."""
 
 from codecnn.base.parts import Part
 
