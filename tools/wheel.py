@@ -28,8 +28,7 @@ DEMO = """
 import sys
 import codecnn
 from codecnn import cli
-from codecnn.api import config
-from codecnn.api import demo
+from codecnn.api import config, demo
 
 assert codecnn.__file__.startswith(sys.prefix), codecnn.__file__
 recipe = ["qp=[32, 42]", "preset=faster", 'sequences=[{source: "skimage:astronaut.png", split: train, scales: [0.25]}, '
@@ -37,7 +36,7 @@ recipe = ["qp=[32, 42]", "preset=faster", 'sequences=[{source: "skimage:astronau
           '{source: "skimage:coffee.png", split: test, scales: [0.25]}]']
 training = ["training.steps=20", "training.validate_every=20", "training.warmup=5"]
 demo.load_recipe = lambda path: config.load_recipe(path, recipe)
-demo.load_config = lambda path: config.load_config(path, training)
+demo.load_config = lambda path, overrides: config.load_config(path, [*overrides, *training])
 sys.argv = ["codecnn", "demo", "-o", "demo"]
 cli.main()
 """

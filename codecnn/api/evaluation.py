@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codecnn.api.config import checked
-from codecnn.base.cluster import WHOLE, Progress, Shard
+from codecnn.base.cluster import WHOLE, Progress, Shard, check_shard
 from codecnn.base.errors import ConfigError, MissingFileError, StoreError
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.outputs import check_outputs, claim_results
@@ -132,6 +132,7 @@ def evaluate(
         _check_store_alone(stored[0], names, encoding)
     given = list(models) if isinstance(models, list | tuple) else [models]
     weights = [weights_path(model) for model in given if isinstance(model, Path | str)]
+    check_shard(shard)
     output = Path(output)
     uses_store = given_store is not None or (len(names) == 1 and is_store(Path(names[0])))
     written = [*RESULT_FILES, *(() if uses_store else ("store",))]

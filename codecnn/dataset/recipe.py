@@ -171,6 +171,9 @@ _Plane = Literal[
 
 _CODING_KEYS = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
 """Keys of a recipe that are settings of the codec, under the names of `CodecSettings`."""
+_STREAM_KEYS = {"qp_scale": None, "check": True}
+"""Keys for supplied streams alone, and their defaults."""
+
 _ENCODER_KEYS = (
     *("preset", "qp", "qps_per_source", "params", "unfiltered", "tools", "seed", "variants", "encoders", "ctc"),
     "in_loop",
@@ -256,8 +259,8 @@ class Recipe(_Spec):
     def _check_stream_keys(cls, value: Any) -> Any:
         """Refuse encoder settings for supplied streams."""
         if not isinstance(value, dict) or value.get("codec") != STREAMS:
-            wrong = [key for key in ("qp_scale", "check") if isinstance(value, dict) and key in value]
-            if wrong:
+            given = value if isinstance(value, dict) else {}
+            if wrong := [key for key, default in _STREAM_KEYS.items() if given.get(key, default) != default]:
                 raise ValueError(f"{wrong[0]} is for the codec streams")
             return value
         if wrong := [key for key in _ENCODER_KEYS if key in value]:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from codecnn.analysis import correlate, write_correlation
 from codecnn.base.errors import MissingFileError
+from codecnn.base.outputs import RESULTS_MARK
 from codecnn.cli import app
 from tests.helpers.correlation_tables import covariance, make_table, with_more
 
@@ -110,7 +111,7 @@ def test_command_accepts_an_evaluation(tmp_path):
     r = result["targets"]["gain_db"]["rows"]["all"]["depth_mean"]["pearson"]
     assert r == pytest.approx(pearsonr(table["depth_mean"], gain).statistic)
     assert (result["n"], result["pictures"], result["resamples"]) == (120, 5, 20)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | COMBINED
+    assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | COMBINED | {RESULTS_MARK}
     (folder / "ctus.parquet").unlink()
     with pytest.raises(MissingFileError, match=r"evaluation is not a finished store: it has no ctus\.parquet"):
         CliRunner().invoke(app, command, catch_exceptions=False)

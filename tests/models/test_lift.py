@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from codecnn.base.errors import ConfigError, MissingFileError, ModelError
+from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.filtering import filter_outputs
 from codecnn.models import create_model, lift, load_model, save_weights
 from codecnn.training import FilterSettings
@@ -192,18 +192,6 @@ def test_a_training_starts_as_a_random_network_at_full_resolution(tiny_store, tm
     lift(expected)
     assert torch.allclose(first.head.weight, expected.head.weight, rtol=0, atol=1e-9)
     assert (first.blocks[0].layers[0].weight.abs() < 1e-9).double().mean() == 0.75
-
-
-def test_runs_without_the_option_lift_in_their_configuration_resume(tiny_store, tmp_path, full):
-    _, path = full("rdn", RDN)
-    start = settings(weights=str(path))
-    train_filter(tiny_store, "rdn", RDN, start, tmp_path / "run")
-    config = json.loads((tmp_path / "run" / "config.json").read_text())
-    del config["training"]["start"]["lift"]
-    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
-    train_filter(tiny_store, "rdn", RDN, start, tmp_path / "run", resume=True)
-    with pytest.raises(ConfigError, match=r"training\.start differs"):
-        train_filter(tiny_store, "rdn", RDN, settings(weights=str(path), grow=True), tmp_path / "run", resume=True)
 
 
 def test_only_a_lifted_start_works_without_weights():

@@ -81,7 +81,7 @@ def test_harmful_filter_is_not_used(clip):
 
 def test_tool_codes_at_the_slice_qp_and_its_pictures_become_units(clip, tmp_path, monkeypatch, capsys):
     """The groups of pictures of libvvenc in low delay use QP 32 for no inter slice, so QP 32 tests the slice QP."""
-    script = Path(__file__).resolve().parents[3] / "tools" / "research" / "closed_loop.py"
+    script = Path(__file__).resolve().parents[2] / "tools" / "research" / "closed_loop.py"
     argv = [script, clip, "-m", "low_cost_5", "-q", "32,37", "--preset", "faster", "-o", tmp_path / "out"]
     monkeypatch.setattr(sys, "argv", list(map(str, argv)))
     with pytest.raises(SystemExit) as stop:
