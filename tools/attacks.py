@@ -209,7 +209,7 @@ def start_and_kill(argv: list[str], after: float, *, group: bool) -> None:
 
 
 def full_disk(work: Work) -> Iterator[tuple[str, str]]:
-    """Run commands on a file system with at most 64 KiB of free space, then once more with enough."""
+    """Run commands on a file system with at most 8 KiB of free space, then once more with enough."""
     disk = work.folder / "disk"
     disk.mkdir()
     mounted = subprocess.run(
@@ -226,7 +226,7 @@ def full_disk(work: Work) -> Iterator[tuple[str, str]]:
     }
     try:
         for name, arguments in jobs.items():
-            for free in (0, 1 << 12, 1 << 15, 1 << 16):
+            for free in (0, 1 << 12, 1 << 13):
                 _fill(disk, free)
                 outcome = run(*arguments)
                 fault = outcome.fault or ("" if outcome.status else "exit status 0 on a full disk")
