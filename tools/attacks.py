@@ -297,7 +297,7 @@ def mistakes(work: Work) -> Iterator[tuple[str, str]]:
     stream, video, weights = work.folder / "s.266", work.folder / "v.y4m", work.folder / "w.safetensors"
     shutil.copy(work.stream, stream)
     shutil.copy(work.video, video)
-    for file in weights_files(weights_path("low_cost_5")):
+    for file in filter(Path.is_file, weights_files(weights_path("low_cost_5"))):
         shutil.copy(file, work.folder / file.name.replace("low_cost_5", "w"))
     filter_ = ["filter", "-m", weights, "-i", stream, "--original", video, "-o"]
     adapt = ["adapt", "-m", weights, "--original", video, "--stream", stream, "-o"]
