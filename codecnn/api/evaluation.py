@@ -29,11 +29,8 @@ if TYPE_CHECKING:
 QPS = (22, 27, 32, 37, 42)
 """QPs of the common test conditions, and 42, at which filters gain most."""
 
-_SEQUENCE_KEYS = {field.alias or name for name, field in SequenceSpec.model_fields.items()} - {
-    "source",
-    "split",
-    "streams",
-}
+_ARGUMENTS = {"source", "split", "streams"}
+_SEQUENCE_KEYS = {field.alias or name for name, field in SequenceSpec.model_fields.items()} - _ARGUMENTS
 """Options of `evaluate` for videos: the keys of a recipe's sequence that are no arguments of their own."""
 
 EVALUATION = "evaluation"

@@ -143,9 +143,9 @@ def _function_facts(function: types.FunctionType) -> Any:
     # Functions, classes and modules among the globals are part of the source.
     values |= {name: value for name in used if not _is_code(value := function.__globals__[name])}
     attributes = {name: value for name, value in vars(function).items() if name != "__wrapped__"}
-    own = [values.pop(name) for name in [*values] if values[name] is function]
+    references = [values.pop(name) for name in [*values] if values[name] is function]  # to itself
     more = (function.__defaults__, function.__kwdefaults__, attributes)
-    return [*facts, len(own), {name: _facts(values[name]) for name in sorted(values)}, *map(_facts, more)]
+    return [*facts, len(references), {name: _facts(values[name]) for name in sorted(values)}, *map(_facts, more)]
 
 
 def _network_facts(network: Any) -> Any:
@@ -169,10 +169,10 @@ def _installed_name(thing: Any) -> str | None:
     module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", getattr(thing, "__name__", None))
     if not callable(thing) or not isinstance(module, str) or not isinstance(name, str) or not is_installed(module):
         return None
-    found: Any = sys.modules.get(module)
+    target: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return f"{module}.{name}" if found is thing else None
+        target = getattr(target, part, None)
+    return f"{module}.{name}" if target is thing else None
 
 
 def _code(kind: type) -> Any:

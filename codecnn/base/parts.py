@@ -25,7 +25,7 @@ OWN_PARTS = ("analysis", "viewer", "modes", "signalling")
 
 @dataclass(frozen=True)
 class Part:
-    """What a part provides; places are texts "package.module:name".
+    """Functions, commands and tasks of a part; places are texts "package.module:name".
 
     Attributes:
         functions: Places of functions and constants by the name with which the core asks for them.

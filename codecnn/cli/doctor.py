@@ -117,7 +117,7 @@ def gpu_finding(facts: GpuFacts) -> Finding:
 
 @dataclass(frozen=True)
 class IdleCores:
-    """How many of the cores that this process may use are idle.
+    """Idle cores among those that this process may use.
 
     Attributes:
         count: Idle cores; parts of a core add up.
