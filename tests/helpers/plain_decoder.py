@@ -1,0 +1,126 @@
+"""The VVC decoder as plain Python, so that tests can call its functions one by one.
+
+Numba compiles them without a wrapper for Python. Plain Python also raises IndexError for an index beyond an array, and
+`Checked` arrays raise it for a negative one; compiled code would access other memory.
+"""
+
+import contextlib
+import sys
+from unittest import mock
+
+import numba
+import numpy as np
+
+import codecnn.base.compiled
+import codecnn.vvc
+
+
+@contextlib.contextmanager
+def without_compilation():
+    """Import modules of `codecnn.vvc` anew as plain Python; all other code keeps the compiled ones."""
+
+    def ours():
+        return [name for name in sys.modules if name.startswith(("codecnn.vvc", "codecnn.base.compiled"))]
+
+    vvc, compiled, before = codecnn.vvc, codecnn.base.compiled, {name: sys.modules.pop(name) for name in ours()}
+    try:
+        with mock.patch.object(numba.config, "DISABLE_JIT", 1):
+            yield
+    finally:
+        for name in ours():
+            del sys.modules[name]
+        sys.modules.update(before)
+        codecnn.vvc, codecnn.base.compiled = vvc, compiled
+
+
+with without_compilation():
+    from codecnn.vvc.decoder import (  # noqa: F401
+        alf,
+        block_state,
+        coding_units,
+        cross_component,
+        deblocking,
+        edge_filters,
+        geometric_motion,
+        inter_prediction,
+        intra_prediction,
+        loop_filters,
+        luma_mapping,
+        motion,
+        references,
+        refinement,
+        sao,
+        temporal_motion,
+        transforms,
+    )
+    from codecnn.vvc.decoder import frame as fr
+    from codecnn.vvc.decoder import interpolation as ip  # noqa: F401
+    from codecnn.vvc.decoder import residual as residuals  # noqa: F401
+    from codecnn.vvc.syntax import log as lg  # noqa: F401
+    from codecnn.vvc.syntax import state as st  # noqa: F401
+
+SIDE = 192
+"""Width and height of the pictures of the tests."""
+
+
+class Checked(np.ndarray):
+    """Array that refuses negative indices, which compiled code would count from the end without notice."""
+
+    def __getitem__(self, index):
+        self._check(index)
+        return super().__getitem__(index)
+
+    def __setitem__(self, index, value):
+        self._check(index)
+        super().__setitem__(index, value)
+
+    def _check(self, index):
+        for number in index if isinstance(index, tuple) else (index,):
+            if isinstance(number, int | np.integer) and number < 0:
+                raise IndexError(f"the index {number} is negative")
+
+
+def checked(function):
+    """Return a function that calls `function` with its arrays as `Checked`."""
+
+    def call(*arguments):
+        return function(*(a.view(Checked) if isinstance(a, np.ndarray) else a for a in arguments))
+
+    call.__name__ = function.__name__
+    return call
+
+
+def empty_frame(bit_depth):
+    """Return a picture of luma only that is entirely reconstructed and one slice."""
+    p = np.zeros(fr.NUMBERS, np.int64)
+    p[fr.WIDTH] = p[fr.HEIGHT] = p[fr.STRIDE] = SIDE
+    p[fr.BIT_DEPTH], p[fr.LOG2_CTU], p[fr.REGION], p[fr.PRED] = bit_depth, 7, 1, SIDE * SIDE
+    p[fr.TRANSFORM_RANGE], p[fr.MAX_TB] = 15, 64
+    scratch = np.concatenate([np.zeros(fr.SCRATCH, np.int32), fr.TABLES])
+    known = np.ones((fr.KNOWN, SIDE // 4, SIDE // 4), np.int32)
+    motion = np.full((fr.MOTION, SIDE // 4, SIDE // 4), -1, np.int32)
+    planes, log = np.zeros(2 * SIDE * SIDE, np.int32), np.zeros(4096, np.int64)
+    collocated = np.zeros((fr.STORED, 1, 1), np.int32)
+    return fr.Frame(p, scratch, planes, known, log, motion, np.zeros(1, np.uint16), collocated)
+
+
+def random_frame(rng, bit_depth, sub=(0, 0), smooth=0):
+    """Return a picture of random samples: frame, and reconstruction and prediction planes by component."""
+    f = empty_frame(bit_depth)
+    p = f.p
+    p[fr.CHROMA], p[fr.SUB_X], p[fr.SUB_Y] = 3 - sum(sub), *sub
+    sizes = [(SIDE, SIDE), *[(SIDE >> sub[1], SIDE >> sub[0])] * 2]
+    f = f._replace(planes=np.zeros(3 * sum(h * w for h, w in sizes), np.int32))
+    kinds = [[], [], []]
+    at = 0
+    for place, planes in zip((fr.RECON, fr.PRED, fr.RESI), kinds, strict=True):
+        for component, (height, width) in enumerate(sizes):
+            p[place + component], p[fr.STRIDE + component] = at, width
+            planes.append(f.planes[at : at + height * width].reshape(height, width))
+            at += height * width
+    for plane in kinds[0]:
+        plane[:] = rng.integers(0, 1 << bit_depth, plane.shape)
+        if smooth:
+            steps = rng.integers(-smooth, smooth + 1, plane.shape).cumsum(0).cumsum(1)
+            plane[:] = (steps + (1 << (bit_depth - 1))).clip(0, (1 << bit_depth) - 1)
+    return f, kinds[0], kinds[1]

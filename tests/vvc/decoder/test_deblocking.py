@@ -1,0 +1,232 @@
+"""Edges, strengths and lengths of deblocking equal those of maps of units and blocks in samples (clause 8.8.3)."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from tests.helpers.plain_decoder import SIDE, block_state, checked, deblocking, empty_frame, fr, lg, st
+
+FORMATS = ((1, 1), (1, 0), (0, 0))
+
+
+class Unit(NamedTuple):
+    """A coding unit of a random picture."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    mode: int
+    bdpcm: int
+    ciip: int
+    model: int
+
+
+def random_units(rng, x, y, width, height):
+    """Split an area into coding units of random modes."""
+    if min(width, height) > 8 and rng.random() < 0.7:
+        across, down = ((2, 2), (2, 1), (1, 2))[rng.integers(0, 3)]
+        w, h = width // across, height // down
+        places = [(x + i * w, y + j * h) for j in range(down) for i in range(across)]
+        return [unit for place in places for unit in random_units(rng, *place, w, h)]
+    mode = int(rng.choice([st.MODE_INTER, st.MODE_INTER, st.MODE_INTER, st.MODE_INTRA, st.MODE_IBC, st.MODE_PALETTE]))
+    inter = mode == st.MODE_INTER
+    model = int(rng.choice([0, 1, 3])) if inter else 0
+    ciip = int(inter and model == 0 and rng.random() < 0.2)
+    return [Unit(x, y, width, height, mode, int(mode == st.MODE_INTRA and rng.random() < 0.5), ciip, model)]
+
+
+def transform_blocks(rng, unit):
+    """Split a unit into one or two transform blocks."""
+    x, y, w, h = unit[:4]
+    kind = rng.integers(0, 4)
+    if kind == 0 and w >= 8 and unit.mode == st.MODE_INTER:
+        first = w // 4 if w >= 16 and rng.random() < 0.5 else w // 2
+        return [(x, y, first, h), (x + first, y, w - first, h)]
+    if kind == 1 and h >= 8 and unit.mode == st.MODE_INTER:
+        first = h // 4 if h >= 16 and rng.random() < 0.5 else h // 2
+        return [(x, y, w, first), (x, y + first, w, h - first)]
+    if kind == 2 and unit.mode == st.MODE_INTRA and not unit.bdpcm:
+        # Sub-partitions (ISP), which may be one or two samples wide.
+        return [(x + i * w // 4, y, w // 4, h) for i in range(4)]
+    return [(x, y, w, h)]
+
+
+def plain_edges(f, slices, units, maps, chroma):
+    """Derive the edges of all cells from maps of units and transform blocks in samples."""
+    p, side = f.p, SIDE
+    out = np.zeros((4, side // 4, side // 4), np.int64)
+    for horizontal, row, column in np.ndindex(2, side // 4, side // 4):
+        y, x = 4 * row, 4 * column
+        py, px = (y - 1, x) if horizontal else (y, x - 1)
+        place = y if horizontal else x
+        if place == 0 or place in p[[fr.COLUMNS, fr.ROWS][horizontal] :][:3]:
+            continue
+        q_region, p_region = (int(f.known[fr.LUMA_REGION, j >> 2, i >> 2]) - 1 for j, i in ((y, x), (py, px)))
+        (q_slice, q_tile), (p_slice, p_tile) = (divmod(region, fr.SLICE_REGIONS) for region in (q_region, p_region))
+        if slices[q_slice, deblocking.SLICE_DISABLED]:
+            continue
+        if q_tile != p_tile and not p[fr.ACROSS_TILES]:
+            continue
+        if q_slice != p_slice and not (p[fr.ACROSS_SLICES] and slices[:, deblocking.SLICE_CROSSED].all()):
+            continue
+        out[horizontal, row, column] = plain_luma_edge(f, units, maps, horizontal, (y, x), (py, px))
+        unit_q, unit_p = (units[int(maps["unit"][at]) - 1] for at in ((y, x), (py, px)))
+        size = "h" if horizontal else "w"
+        sub = int(p[fr.SUB_Y] if horizontal else p[fr.SUB_X])
+        if (place >> sub) % 8 or chroma["block"][y, x] == chroma["block"][py, px]:
+            continue
+        modes = unit_p.mode, unit_q.mode
+        if st.MODE_INTRA in modes:
+            strengths = [0 if unit_p.bdpcm and unit_q.bdpcm else 2] * 2
+        elif unit_p.ciip or unit_q.ciip:
+            strengths = [2, 2]
+        else:
+            strengths = [int(maps[name][y, x] or maps[name][py, px]) for name in ("cb", "cr")]
+        large = min(chroma[size][y, x], chroma[size][py, px]) >> sub >= 8
+        if any(strengths):
+            out[2 + horizontal, row, column] = strengths[0] + 4 * strengths[1] + 16 * large
+    return out
+
+
+def plain_luma_edge(f, units, maps, horizontal, q, p):
+    """Derive a luma edge between the samples `p` and `q`, packed as in `deblocking.LUMA_V`."""
+    unit_p, unit_q = (units[int(maps["unit"][at]) - 1] for at in (p, q))
+    transform, other = maps["block"][p] != maps["block"][q], unit_p is not unit_q
+    offset = q[0] - unit_q.y if horizontal else q[1] - unit_q.x
+    subblock = unit_q.model > 0 and offset % 8 == 0
+    if not transform and not subblock:
+        return 0
+    if st.MODE_INTRA in (unit_p.mode, unit_q.mode):
+        strength = 0 if unit_p.bdpcm and unit_q.bdpcm else 2
+    elif transform and (unit_p.ciip or unit_q.ciip):
+        strength = 2
+    elif transform and (maps["coded"][p] or maps["coded"][q]):
+        strength = 1
+    elif not other and not subblock:
+        strength = 0
+    elif unit_p.mode != unit_q.mode:
+        strength = 1
+    elif unit_q.mode == st.MODE_IBC:
+        strength = int(maps["vector"][p] != maps["vector"][q])
+    else:
+        strength = int(unit_q.mode == st.MODE_INTER and differ(f, p, q))
+    if strength == 0:
+        return 0
+    name, size = ("h", unit_q.height) if horizontal else ("w", unit_q.width)
+    if transform:
+        sizes = [int(maps[name][at]) for at in (p, q)]
+        lengths = [1, 1] if min(sizes) <= 4 else [7 if size >= 32 else 3 for size in sizes]
+        lengths = [min(length, 5 if unit.model else 7) for length, unit in zip(lengths, (unit_p, unit_q), strict=True)]
+    else:
+
+        def edge_at(distance: int) -> bool:
+            """Return True if a transform block begins at a distance in samples from the edge."""
+            if not 0 < offset + distance < size:
+                return True
+            y, x = (q[0] + distance, q[1]) if horizontal else (q[0], q[1] + distance)
+            return bool(maps["block"][y, x] != (maps["block"][y - 1, x] if horizontal else maps["block"][y, x - 1]))
+
+        lengths = [1, 1] if edge_at(-4) or edge_at(4) else [2, 2] if edge_at(-8) or edge_at(8) else [3, 3]
+    return strength | lengths[0] << 2 | lengths[1] << 5
+
+
+def differ(f, p, q):
+    """Return True if the motion of two samples differs as deblocking counts it."""
+    motions = []
+    for y, x in (p, q):
+        cell = f.motion[:, y >> 2, x >> 2].tolist()
+        pairs = [
+            (cell[fr.SLOT_0 + i], (cell[fr.MV_X0 + 2 * i], cell[fr.MV_Y0 + 2 * i]))
+            for i in range(2)
+            if cell[fr.SLOT_0 + i] >= 0
+        ]
+        motions.append(pairs)
+    first, second = motions
+    if sorted(slot for slot, _ in first) != sorted(slot for slot, _ in second):
+        return True
+
+    def apart(pairs):
+        """Return True if any vector is half a sample or more from its counterpart."""
+        return any(
+            max(abs(a - b) for a, b in zip(v, w, strict=True)) >= 8 for (_, v), (_, w) in zip(first, pairs, strict=True)
+        )
+
+    orders = [pairs for pairs in (second, second[::-1]) if [s for s, _ in pairs] == [s for s, _ in first]]
+    return all(apart(pairs) for pairs in orders)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_edges_of_random_units(number):
+    rng = np.random.default_rng(number)
+    f = empty_frame(10)
+    p, side = f.p, SIDE
+    p[fr.CHROMA], p[fr.SUB_X], p[fr.SUB_Y] = 1, *FORMATS[number % 3]
+    p[fr.ACROSS_TILES], p[fr.ACROSS_SLICES] = number % 2, number < 3
+    if number == 4:
+        p[fr.COLUMNS], p[fr.ROWS] = 64, 72
+    f.motion[:] = rng.integers(-6, 7, f.motion.shape) * rng.integers(0, 2, f.motion.shape)
+    f.motion[fr.SLOT_0 : fr.SLOT_1 + 1] = rng.integers(-1, 2, (2, *f.motion.shape[1:]))
+    # Two slices, the upper one of two tiles, each a part of another subpicture.
+    f.known[fr.LUMA_REGION, : side // 8] = 1
+    f.known[fr.LUMA_REGION, : side // 8, side // 8 :] = 2
+    f.known[fr.LUMA_REGION, side // 8 :] = 1 + fr.SLICE_REGIONS
+    slices = np.zeros((2, deblocking.SLICE_NUMBERS), np.int32)
+    slices[1, deblocking.SLICE_SUBPICTURE] = 1
+    slices[:, deblocking.SLICE_CROSSED] = (1, number != 1)
+    slices[0, deblocking.SLICE_DISABLED] = number == 5
+    maps = {
+        name: np.zeros((side, side), np.int64) for name in ("unit", "block", "coded", "cb", "cr", "w", "h", "vector")
+    }
+    chroma = {name: np.zeros((side, side), np.int64) for name in ("block", "w", "h")}
+    areas = [(x, y) for y in range(0, side, 64) for x in range(0, side, 64)]
+    units = [unit for area in areas for unit in random_units(rng, *area, 64, 64)]
+    for index, unit in enumerate(units):
+        x, y, w, h = unit[:4]
+        vector = [int(value) for value in rng.integers(-2, 0, 2)]
+        f.log[: lg.UNIT_HEADER] = 0
+        f.log[lg.U_X : lg.U_H + 1] = unit[:4]
+        f.log[lg.U_PRED_MODE], f.log[lg.U_BDPCM] = unit.mode, unit.bdpcm
+        f.log[lg.U_BDPCM_C], f.log[lg.U_QP] = unit.bdpcm, index % 50
+        f.log[lg.U_VECTOR_X], f.log[lg.U_VECTOR_Y] = vector
+        f.log[lg.U_CIIP] = unit.ciip
+        cells = np.s_[y >> 2 : (y + h) >> 2, x >> 2 : (x + w) >> 2]
+        planes = (fr.MODEL, fr.MOTION_X, fr.MOTION_Y, fr.MOTION_W, fr.MOTION_H)
+        for plane, value in zip(planes, (unit.model, x, y, w, h), strict=True):
+            f.motion[plane][cells] = value
+        if unit.mode == st.MODE_INTER and unit.model == 0:
+            for plane in (*range(fr.MV_X0, fr.MV_Y1 + 1), fr.SLOT_0, fr.SLOT_1):
+                f.motion[plane][cells] = f.motion[plane, y >> 2, x >> 2]
+        area = np.s_[y : y + h, x : x + w]
+        maps["unit"][area], maps["vector"][area] = index + 1, 100 * vector[0] + vector[1]
+        blocks = transform_blocks(rng, unit)
+        uncoded = unit.mode == st.MODE_PALETTE or rng.random() < 0.3
+        if uncoded:
+            blocks = [unit[:4]]
+            block_state.keep_unit(f)
+        for place, block in enumerate(blocks):
+            coded = 0 if uncoded else int(rng.integers(0, 8))
+            part = np.s_[block[1] : block[1] + block[3], block[0] : block[0] + block[2]]
+            for name, value in zip(
+                ("block", "coded", "w", "h"), (1000 * index + place, coded & 1, *block[2:]), strict=True
+            ):
+                maps[name][part] = value
+            chroma_block = block
+            if len(blocks) == 4:
+                # Chroma of a unit with sub-partitions is one block, which comes last.
+                chroma_block, part = unit[:4], area
+            maps["cb"][part], maps["cr"][part] = coded >> 1 & 1, coded >> 2
+            for name, value in zip(("block", "w", "h"), (1000 * index + place, *chroma_block[2:]), strict=True):
+                chroma[name][part] = value
+            if not uncoded:
+                block_state.keep_luma_block(f, *block, coded & 1)
+                if len(blocks) < 4 or place == 3:
+                    block_state.keep_chroma_block(f, *chroma_block, coded >> 1, 0)
+    edges = np.zeros((4, side // 4, side // 4), np.int32)
+    checked(deblocking.derive_edges)(p, f.known, f.motion, slices, edges)
+    expected = plain_edges(f, slices, units, maps, chroma)
+    for plane, name in enumerate(("luma V", "luma H", "chroma V", "chroma H")):
+        np.testing.assert_array_equal(edges[plane], expected[plane], f"picture {number}, {name}")
+    assert len(np.unique(edges[:2])) > 12, np.unique(edges[:2])
+    np.testing.assert_array_equal(f.known[fr.QP_Y], (maps["unit"][::4, ::4] - 1) % 50)
