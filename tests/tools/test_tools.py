@@ -1,0 +1,156 @@
+"""Smoke tests of the maintainers' scripts: each shows its help, and those that can do so work in small sizes."""
+
+import argparse
+import importlib
+import json
+import os
+import runpy
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from codecnn.analysis import correlate
+from codecnn.pictures.files import Picture, VideoFormat, create_video
+from tests.helpers.correlation_tables import make_table
+from tests.helpers.documentation import ROOT
+from tools import exactness, gpu, readme_figure, wheel
+from tools.bench import _report
+from tools.research import ablation, notebook_correlation
+
+SCRIPTS = [path for path in sorted((ROOT / "tools").rglob("*.py")) if "__main__" in path.read_text()]
+
+
+def run_script(monkeypatch, *argv):
+    """Run a script in this process; return its exit status."""
+    monkeypatch.setattr(sys, "argv", list(map(str, argv)))
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_path(str(argv[0]), run_name="__main__")
+    return stop.value.code
+
+
+@pytest.mark.parametrize("script", [p for p in SCRIPTS if "argparse" in p.read_text()], ids=lambda path: path.stem)
+def test_help(script, monkeypatch, capsys):
+    status = run_script(monkeypatch, script, "--help")
+    assert (capsys.readouterr().out or status).startswith("usage:")
+
+
+@pytest.mark.parametrize("words", [words for job in _report.JOBS for words in (job.words, job.quick)])
+def test_listed_benchmark_accepts_its_options(words, monkeypatch):
+    class ParsedError(Exception):
+        pass
+
+    parse = argparse.ArgumentParser.parse_args
+
+    def parse_and_stop(parser, argv):
+        parse(parser, argv)
+        raise ParsedError
+
+    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_and_stop)
+    name, *argv = words.split()
+    with pytest.raises(ParsedError):
+        importlib.import_module(f"tools.bench.{name}").main(argv)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job", _report.JOBS, ids=lambda job: job.name)
+def test_listed_benchmark_runs_in_quick_sizes(job):
+    if job.name == "reads":
+        pytest.importorskip("h5py")
+        pytest.importorskip("zarr")
+    result = _report.measure(job.quick)
+    assert result["status"] == 0
+    assert result["rows"]
+
+
+def test_a_benchmark_returns_rows_and_a_failure_is_listed(capsys):
+    rows = importlib.import_module("tools.bench.sequence").main(["--frames", "25", "--size", "32x32", "--threads", "1"])
+    assert [entry["unit"] for entry in rows] == ["s", "MiB"]
+    assert _report.measure("no-such") == {"status": 1, "rows": []}
+
+
+def test_exactness_of_a_small_picture(tmp_path, capfd):
+    Image.fromarray(np.random.default_rng(1).integers(0, 256, (60, 90, 3), dtype=np.uint8)).save(tmp_path / "a.png")
+    argv = [str(tmp_path / "a.png"), "-o", str(tmp_path / "lines.jsonl"), "--network", "zoo/low_cost_5.int8"]
+    assert exactness.main([*argv, "--gmacs", "0.001"]) == 0
+    assert json.loads(capfd.readouterr().out)["differing"] == 0
+
+
+@pytest.mark.slow
+def test_gpu_measurements_on_the_cpu(tmp_path):
+    assert gpu.main(["-o", str(tmp_path / "gpu.json"), "--device", "cpu", "--small"]) == 0
+    rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
+    assert len(rows) == 2 * len(gpu.NETWORKS) * len(gpu.PRECISIONS)
+    assert all(row["ours"] > 0 and row["theirs"] > 0 for row in rows)
+
+
+def test_ablation_writes_the_table(tiny_store, tmp_path, capsys):
+    (tmp_path / "table.yaml").write_text(
+        "claims: {A: '+0.15'}\nvariants: {A: {network: rdn, options: {features: 4, blocks: 1, layers: 1, growth: 4}}}"
+    )
+    argv = [str(tmp_path / "table.yaml"), "--store", str(tiny_store.folder), "--split", "val", "-o", str(tmp_path)]
+    training = ["steps=1", "batch=2", "patch=48", "warmup=0", "validate_every=1", "threads=1", "device=cpu"]
+    ablation.main([*argv, *training])
+    assert (tmp_path / "table.md").read_text() in capsys.readouterr().out
+
+
+def test_closed_loop_codes_a_clip(tmp_path, monkeypatch, capsys):
+    y, x = np.mgrid[:64, :68]
+    plane, grey = (128 + 50 * np.sin(x / 3) * np.cos(y / 4)).astype(np.uint8), np.full((32, 32), 128, np.uint8)
+    with create_video(tmp_path / "moving_64x64_30.yuv", VideoFormat(64, 64, "420", 8, 30)) as out:
+        for i in range(2):
+            out.write(Picture((plane[:, 2 * i : 64 + 2 * i].copy(), grey, grey), 8))
+    argv = (tmp_path / "moving_64x64_30.yuv", "-m", "low_cost_5", "-q", "37", "--preset", "faster", "-o", tmp_path)
+    assert run_script(monkeypatch, ROOT / "tools/research/closed_loop.py", *argv) == 0
+    assert "no BD-rate for moving: it needs 4 QPs, not 1" in capsys.readouterr().out
+
+
+def test_correlation_beside_that_of_the_notebook():
+    text = notebook_correlation.compare(correlate(make_table(), resamples=0))
+    for figure in ("0.5476", "0.1886", "0.5369", "0.4024", "0.5617", "0.6722", "0.2817", "0.8561", "0.6748", "0.3290"):
+        assert f"| {figure} |" in text
+
+
+def test_figure_of_the_readme(tmp_path):
+    original = np.random.default_rng(1).integers(300, 700, (512, 512)).astype(np.uint16)
+    readme_figure.draw(original, original + np.uint16(60), original + np.uint16(10), tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("numbers", "accepted"), [(range(1, 5), True), (range(0, 7, 2), True), ((1, 3, 4), False)])
+def test_tasks_of_a_slurm_array_do_all_shards(tmp_path, numbers, accepted):
+    program = tmp_path / "codecnn"
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    step = numbers[1] - numbers[0] if accepted else 1
+    array = {"MIN": min(numbers), "MAX": max(numbers), "COUNT": len(numbers), "STEP": step}
+    for shard, number in enumerate(numbers, 1):
+        variables = {f"SLURM_ARRAY_TASK_{name}": str(value) for name, value in (array | {"ID": number}).items()}
+        environment = os.environ | variables | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        command = ["bash", ROOT / "tools/slurm/array.sbatch", "evaluate", "store"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == (0 if accepted else 2)
+        assert not accepted or done.stdout.strip() == f"evaluate store --shard {shard}/{len(numbers)}"
+
+
+CONTAINED = ["codecnn/__init__.py", "codecnn/_bundled/datasets/demo.yaml", "codecnn-1.dist-info/METADATA"]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(CONTAINED, None), (CONTAINED[1:], "lacks codecnn/__init__"), ([*CONTAINED, "tests/conftest.py"], "conftest")],
+)
+def test_wheel_lacks_no_file_and_contains_no_other(names, message, tmp_path, monkeypatch):
+    monkeypatch.setattr(wheel, "tracked_files", lambda: ["README.md", "codecnn/__init__.py", "datasets/demo.yaml"])
+    path = tmp_path / "codecnn-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, "")
+    if message is None:
+        wheel.check_wheel(path)
+    else:
+        with pytest.raises(SystemExit, match=message):
+            wheel.check_wheel(path)
