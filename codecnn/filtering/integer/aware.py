@@ -80,6 +80,10 @@ class EightBitNetwork(FilterNetwork):
         self._prepared: _Prepared | None = None
         self.register_load_state_dict_post_hook(_forget_grid)  # type: ignore[no-untyped-call]
 
+    def forget_grid(self) -> None:
+        """Discard what was derived from the grid, because other scales and bounds were loaded."""
+        self._prepared = None
+
     @classmethod
     def of(
         cls, model: FilterNetwork, units: Sequence[Unit], *, loss: float, calibrate: bool = True
@@ -220,9 +224,9 @@ class EightBitNetwork(FilterNetwork):
 
 
 def _forget_grid(network: nn.Module, incompatible_keys: Any) -> None:
-    """Discard what was derived from the grid before another state was loaded."""
+    """Follow the loading of a state; PyTorch passes the network to a function."""
     assert isinstance(network, EightBitNetwork)
-    network._prepared = None
+    network.forget_grid()
 
 
 def _key(name: str) -> str:
