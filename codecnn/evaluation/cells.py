@@ -19,10 +19,10 @@ from codecnn.base.cluster import Progress, Shard, check_shard, of_shard, work_th
 from codecnn.base.errors import CodecnnError, ConfigError, ModelError
 from codecnn.base.files import atomic_path, file_stem, read_json, sha256_file, sha256_json, write_json
 from codecnn.dataset import Unit
+from codecnn.evaluation.entries import Entry
 from codecnn.evaluation.measure import (
     UNKNOWN_DEVICE,
     Cell,
-    Entry,
     PictureMeasure,
     measure_decoded,
     measure_filtered,

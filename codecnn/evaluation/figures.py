@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from numpy.typing import NDArray
 from PIL import Image
 
-from codecnn.evaluation.measure import Crop
+from codecnn.evaluation.crops import Crop
 from codecnn.evaluation.rows import ResultRow
 
 ERROR_GAIN, CHANGE_GAIN = 8, 32
@@ -56,12 +56,12 @@ def rate_figure(rows: Mapping[str, Sequence[ResultRow]]) -> str | None:
         return bits / (1000 * (row.pictures or 1 if per_picture else 1))
 
     first = next(iter(known.values()))
-    decoded = [kbit(row, _bits(row)) for row in first], [row.psnr_y for row in first]
+    decoded = [kbit(row, _bits(row)) for row in first], [row.before.psnr["y"] for row in first]
     top.plot(*decoded, **_line(_DECODED, "o", "decoded", style="--"))
     bottom.axhline(0, color=_SOFT, lw=1)
     for (name, group), colour, marker in zip(known.items(), cycle(_COLOURS), cycle(_MARKERS), strict=False):
         rates = [kbit(row, _bits(row) + row.flag_bits) for row in group]
-        top.plot(rates, [row.psnr_y_filtered for row in group], **_line(colour, marker, name))
+        top.plot(rates, [row.after.psnr["y"] for row in group], **_line(colour, marker, name))
         gains = sorted((row.qp, row.gain()) for row in group)
         bottom.plot(*zip(*gains, strict=True), **_line(colour, marker, name))
     top.set(ylabel="PSNR Y (dB)", xlabel="rate (kbit per picture)" if per_picture else "rate (kbit)")

@@ -11,17 +11,8 @@ from codecnn.base.errors import CodecnnError
 from codecnn.codec import UNKNOWN_CODEC, output_pictures, read_headers
 from codecnn.dataset import Unit
 from codecnn.evaluation.measure import Cell
-from codecnn.evaluation.rows import (
-    AFTER,
-    Gains,
-    Rates,
-    Record,
-    bd_rates,
-    by_sequence,
-    gains_by_plane,
-    make_row,
-    mean_rates,
-)
+from codecnn.evaluation.rates import Gains, Rates, bd_rates, gains_by_plane, mean_rates
+from codecnn.evaluation.rows import Record, by_sequence, make_row
 from codecnn.pictures.files import stream_codec
 
 CONFIDENCE = 0.95
@@ -252,8 +243,8 @@ def by_picture_type(
         reasons: list[str] = []
         figures[kind] = PictureTypes(
             pictures=sum(row.pictures or 0 for row in type_rows) // len({row.qp for row in type_rows}),
-            gain_db=gains_by_plane(type_rows, AFTER),
-            bd_rate=mean_rates(bd_rates(group, AFTER, "pchip", reasons) for group in by_sequence(type_rows).values()),
+            gain_db=gains_by_plane(type_rows),
+            bd_rate=mean_rates(bd_rates(group, reasons) for group in by_sequence(type_rows).values()),
         )
         notes += [f"pictures of type {kind}: {reason}" for reason in reasons if reason not in notes]
     return figures

@@ -12,17 +12,10 @@ from codecnn.base.errors import MissingFileError, TableError
 from codecnn.base.files import provenance, read_json, write_csv, write_text
 from codecnn.base.outputs import check_outputs, claim_results
 from codecnn.base.parts import extension
+from codecnn.evaluation.rates import Gains, Rates, mean_gains
 from codecnn.evaluation.report import render
 from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
-from codecnn.evaluation.rows import (
-    AFTER,
-    Gains,
-    Rates,
-    Record,
-    ResultRow,
-    by_sequence,
-    mean_gains,
-)
+from codecnn.evaluation.rows import Record, ResultRow, by_sequence
 
 CONFIGURATIONS = {"ai": "All intra", "ra": "Random access", "ldb": "Low delay B"}
 """Titles of the configurations, in the order of the sheets of the common test conditions."""
@@ -193,7 +186,7 @@ def missing_figures(points: Sequence[ResultRow], types: bool = False) -> list[st
             every = len(names) == len(by_sequence(points))
             reasons.append(f"no {figure} for {'all sequences' if every else ', '.join(names)}: {reason}")
 
-    grey = (row for row in points if f"psnr_u{AFTER}" not in row.model_fields_set)
+    grey = (row for row in points if "u" not in row.after)
     add("BD-rate U, V and YUV", grey, "no chroma, or none with an error")
     untimed = (row for row in points if row.encoder_seconds_per_picture is None)
     add("time of the encoder", untimed, "it was not recorded")

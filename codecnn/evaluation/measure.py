@@ -1,11 +1,9 @@
 """Measure the quality of coded units before and after a filter.
 
-This is the only module of the evaluation that reads pictures; the modules that follow it work on the records it
-returns.
+Only this module and `crops` read pictures; the other modules of the evaluation work on the records they return.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,113 +11,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from codecnn.base.errors import ConfigError, FormatError
-from codecnn.base.files import sha256_json
 from codecnn.base.leftovers import temporary_folder
-from codecnn.base.runtime import Runtime
 from codecnn.dataset import PictureRecord, Unit
-from codecnn.filtering import (
-    Decisions,
-    Filtered,
-    PictureFilter,
-    filter_and_decide,
-    filter_key,
-    sequence_pays,
-    unit_planes,
-    user_network,
-)
-from codecnn.models import Card, as_card
+from codecnn.filtering import Decisions, Filtered, PictureFilter, filter_and_decide, sequence_pays, unit_planes
 from codecnn.pictures.files import Picture, create_video
-from codecnn.pictures.metrics import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, mse, psnr, ssim, vmaf
+from codecnn.pictures.metrics import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, mse, ssim, vmaf
 
 METRICS = ("psnr", "ssim", "ms_ssim", "vmaf")
 """Names of the quality metrics that an evaluation can measure."""
 
-MAX_CROPS = 6
-"""Largest number of sequences of which the report shows a crop."""
-
-CROP_SIZE = 192
-"""Width and height in luma samples of the crops in the report."""
-
-CROP_STEP = 32
-"""Distance in luma samples between the positions that are tried for a crop."""
-
 UNKNOWN_DEVICE = "unknown"
 """Device of a cell whose file does not name one."""
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A filter that takes part in an evaluation.
-
-    Attributes:
-        name: Name of the filter in the results; unique within an evaluation.
-        card: Card of its weights.
-        filter: The filter itself.
-        device: Description of the device it runs on, e.g. "cpu, 2 threads".
-        load: Function that creates the same entry in another process, on the device of that process; None if the
-            entry cannot be sent to the workers of a cluster.
-        code: The filter's `filter_key`, part of the key of its cells; None if the card alone identifies the filter.
-        not_kept: Reason why `filter_key` cannot be computed, so that the filter is measured anew each time; or None.
-    """
-
-    name: str
-    card: Card
-    filter: PictureFilter
-    device: str = "cpu"
-    load: Callable[[], "Entry"] | None = None
-    code: str | None = None
-    not_kept: str | None = None
-
-    @classmethod
-    def of(
-        cls,
-        filter_: Any,
-        name: str,
-        *,
-        card: Card | None = None,
-        device: str = "cpu",
-        key: str | None = None,
-        **facts: Any,
-    ) -> "Entry":
-        """Create the entry of a filter with its `filter_key`; arguments as the attributes.
-
-        Args:
-            filter_: A `PictureFilter`, such as one of `load_filter` or a `FunctionFilter`.
-            name: Name in the results.
-            card: Card of the weights; None for filters without weights.
-            device: Description of the device.
-            key: Text that stands for all that decides the filter's samples, if `filter_key` needs it.
-            **facts: Further attributes.
-        """
-        code = None
-        if key is not None or card is None or card.sha256 is None or user_network(filter_) is not None:
-            try:
-                code = filter_key(filter_, key)
-            except ConfigError as error:
-                facts["not_kept"] = f"{error}; give it a key to keep its measurements (key=... in Python)"
-        return cls(name, card or as_card({}), filter_, device, code=code, **facts)
-
-    @property
-    def runtime(self) -> Runtime | None:
-        """Runtime of the filter's network; None for filters without a network of codecnn."""
-        runtime = getattr(self.filter, "runtime", None)
-        return runtime if isinstance(runtime, Runtime) else None
-
-    @property
-    def cache_key(self) -> dict[str, Any]:
-        """Facts that decide the samples of the filter, for keys of cached results.
-
-        The cards count as a whole: that of the filter decides, for example, which QPs the network receives.
-        """
-        cards = [dict(card) for card in (self.card, getattr(self.filter, "card", None)) if isinstance(card, Card)]
-        key: dict[str, Any] = {"weights": self.card.sha256, "cards": sha256_json(cards), "code": self.code}
-        key["filter"] = type(self.filter).__name__
-        key["runtime"] = {} if self.runtime is None else self.runtime.cache_key()
-        return key if self.not_kept is None else key | {"not_kept": self.name}
 
 
 class PictureMeasure(BaseModel):
@@ -157,6 +62,10 @@ class PictureMeasure(BaseModel):
         """Compute the PSNR of each plane in dB; None for a plane without error."""
         return [mean_psnr([value], bit_depth) if value > 0 else None for value in self.mse]
 
+    def perceptual(self) -> dict[str, float | None]:
+        """Return the measures other than errors that were taken, by name."""
+        return self.model_dump(include={"ssim", "ms_ssim", "vmaf"}, exclude_unset=True)
+
     def to_json(self) -> dict[str, Any]:
         """Return the fields that were measured."""
         return self.model_dump(exclude_unset=True)
@@ -185,46 +94,6 @@ class Cell:
     device: str = UNKNOWN_DEVICE
     threads: int | None = None
     runtime: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Crop:
-    """The same region of a picture in the original, the decoded and the filtered version.
-
-    Attributes:
-        name: Name of the sequence.
-        qp: QP of the unit.
-        original: Luma, shape (h, w), unsigned integers at `bit_depth`; or RGB, shape (h, w, 3), uint8.
-        decoded: The decoded region, same shape and type.
-        filtered: The filtered region, same shape and type.
-        bit_depth: Bits per luma sample.
-        psnr_decoded: PSNR of the decoded region in dB.
-        psnr_filtered: PSNR of the filtered region in dB.
-        model: Name of the filter.
-
-    Raises:
-        FormatError: The three regions differ in shape.
-    """
-
-    name: str
-    qp: int
-    original: NDArray[Any]
-    decoded: NDArray[Any]
-    filtered: NDArray[Any]
-    bit_depth: int
-    psnr_decoded: float
-    psnr_filtered: float
-    model: str = ""
-
-    def __post_init__(self) -> None:
-        shapes = {self.original.shape, self.decoded.shape, self.filtered.shape}
-        if len(shapes) != 1:
-            raise FormatError(f"the pictures of the crop {self.name} at QP {self.qp} differ in shape: {sorted(shapes)}")
-
-    @property
-    def gain(self) -> float | None:
-        """PSNR gain of the region in dB; None if the decoded region has no error."""
-        return None if np.isinf(self.psnr_decoded) else self.psnr_filtered - self.psnr_decoded
 
 
 def parse_metrics(text: str) -> tuple[str, ...]:
@@ -320,37 +189,6 @@ def _switched_off(
     return [a.model_copy(update=b.to_json() | off) for a, b in zip(pictures, decoded, strict=True)], table
 
 
-def make_crops(entries: Sequence[Entry], cells: Sequence[Cell], decisions: Decisions, ctu_size: int) -> list[Crop]:
-    """Cut a region out of each of the first sequences, at the QP that reports show.
-
-    Args:
-        entries: The filters.
-        cells: All cells of the evaluation, which tell whether the filter of a sequence is off.
-        decisions: "none", "ctu" or "full".
-        ctu_size: Width and height of a CTU in luma samples.
-
-    Returns:
-        Crops of at most `MAX_CROPS` sequences, one a filter, which show the same region.
-    """
-    off = {(cell.model, cell.unit.key) for cell in cells if all(picture.mode == "off" for picture in cell.filtered)}
-    crops = []
-    for unit in shown_units(cell.unit for cell in cells)[:MAX_CROPS]:
-        filters = [(entry, (entry.name, unit.key) not in off) for entry in entries]
-        crops += _crops(filters, unit, decisions, ctu_size)
-    return crops
-
-
-def shown_units(units: Iterable[Unit]) -> list[Unit]:
-    """Choose the unit of each sequence that reports show: the one with the second highest QP.
-
-    At this QP the coding error and its reduction are visible, and the QP is still used in practice.
-    """
-    by_name: dict[str, dict[int, Unit]] = defaultdict(dict)
-    for unit in units:
-        by_name[unit.name][unit.qp] = unit
-    return [group[sorted(group)[max(len(group) - 2, 0)]] for group in by_name.values()]
-
-
 def _quality(original: Picture, picture: Picture, metrics: Sequence[str], **facts: Any) -> PictureMeasure:
     if "ssim" in metrics:
         facts["ssim"] = ssim(original.y, picture.y, picture.bit_depth)
@@ -393,60 +231,3 @@ def _ctu_table(
         "flag": pa.nulls(len(grid), pa.bool_()) if flags is None else pa.array(flags.ravel(), pa.bool_()),
     }
     return pa.table(columns)
-
-
-def _crops(filters: Sequence[tuple[Entry, bool]], unit: Unit, decisions: Decisions, ctu_size: int) -> list[Crop]:
-    """Cut luma of the first picture of a unit where the filters together change it most.
-
-    A change is hardly visible on a whole picture. Choosing the region by its gain would show only gains; choosing it by
-    the size of the change shows losses as well. The picture is filtered again because cells hold no pictures.
-
-    Args:
-        filters: Each filter, and whether it is on in the sequence; if not, the decoded picture counts as filtered.
-        unit: The coded unit.
-        decisions: "none", "ctu" or "full".
-        ctu_size: Width and height of a CTU in luma samples.
-
-    Returns:
-        A crop for each filter.
-    """
-    with unit.originals() as originals, unit.decoded() as decoded:
-        original, output, qp = originals[0], decoded[0], unit.pictures[0].qp
-        filtered = []
-        for entry, used in filters:
-            if not used:
-                filtered.append(np.array(output.y))
-                continue
-            auxiliary = unit_planes(unit, 0, entry.filter.planes)
-            result = filter_and_decide(entry.filter, original, output, qp, auxiliary, decisions, ctu_size)
-            filtered.append(np.array(result.picture.y))
-        first, second = np.array(original.y), np.array(output.y)
-    energy = sum(np.square(plane.astype(np.float64) - second) for plane in filtered)
-    y, x = _largest_energy(np.asarray(energy), CROP_SIZE)
-    depth = unit.format.bit_depth
-
-    def cut(plane: NDArray[Any]) -> NDArray[Any]:
-        return plane[y : y + CROP_SIZE, x : x + CROP_SIZE]
-
-    before = psnr(cut(first), cut(second), depth)
-    return [
-        Crop(
-            name=unit.name,
-            qp=unit.qp,
-            original=cut(first),
-            decoded=cut(second),
-            filtered=cut(plane),
-            bit_depth=depth,
-            psnr_decoded=before,
-            psnr_filtered=psnr(cut(first), cut(plane), depth),
-            model=entry.name,
-        )
-        for (entry, _), plane in zip(filters, filtered, strict=True)
-    ]
-
-
-def _largest_energy(energy: NDArray[np.float64], size: int) -> tuple[int, int]:
-    """Find the upper left corner (y, x) of the window with the largest sum, on a grid of `CROP_STEP` samples."""
-    height, width = (max(extent - size, 0) for extent in energy.shape)
-    corners = [(y, x) for y in range(0, height + 1, CROP_STEP) for x in range(0, width + 1, CROP_STEP)]
-    return max(corners, key=lambda at: float(energy[at[0] : at[0] + size, at[1] : at[1] + size].sum()))

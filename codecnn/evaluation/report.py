@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from codecnn.base.errors import TableError
 from codecnn.base.files import write_text
 from codecnn.codec import UNKNOWN_PRESET
+from codecnn.evaluation.crops import Crop, shown_units
 from codecnn.evaluation.figures import (
     CHANGE_GAIN,
     ERROR_GAIN,
@@ -23,9 +24,10 @@ from codecnn.evaluation.figures import (
     rate_figure,
     shade,
 )
-from codecnn.evaluation.measure import Cell, Crop, shown_units
+from codecnn.evaluation.measure import Cell
+from codecnn.evaluation.rates import Gains, Rates
 from codecnn.evaluation.results import Results, joint_notes
-from codecnn.evaluation.rows import AFTER, PLANES, QUALITIES, Gains, Rates, ResultRow
+from codecnn.evaluation.rows import PERCEPTUAL, PLANES, QUALITIES, ResultRow
 from codecnn.evaluation.training_range import CONFIGURATION_NAMES
 
 MAX_MAPS = 6
@@ -131,14 +133,23 @@ def _gain_tables(results: Results) -> list[tuple[str, list[tuple[str, Gains]]]]:
 
 def _measurements(rows: Sequence[ResultRow]) -> tuple[list[str], list[list[Any]]]:
     """Format the rows as column titles and text cells, without the columns that no row fills."""
-    columns = [("pictures", "pictures", 0), ("bits", "bits", 0), ("flag_bits", "decision bits", 1)]
-    for name, key in QUALITIES.items():
-        title, digits = (_TITLES[name], 6) if key == name else (f"PSNR {_TITLES[name]}", 4)
-        columns += [(key, title, digits), (f"{key}{AFTER}", f"{title} filtered", digits)]
-    columns += [("seconds_per_picture", "filter s/picture", 3), ("encoder_seconds_per_picture", "encoder s/picture", 2)]
-    used = [column for column in columns if any(getattr(row, column[0]) is not None for row in rows)]
-    body = [[row.name, row.qp, *(_plain(getattr(row, key), digits) for key, _, digits in used)] for row in rows]
-    return ["sequence", "QP", *(title for _, title, _ in used)], body
+    columns: list[tuple[str, int, list[float | None]]] = [
+        ("pictures", 0, [row.pictures for row in rows]),
+        ("bits", 0, [row.bits for row in rows]),
+        ("decision bits", 1, [row.flag_bits for row in rows]),
+    ]
+    for name in QUALITIES:
+        title, digits = (_TITLES[name], 6) if name in PERCEPTUAL else (f"PSNR {_TITLES[name]}", 4)
+        columns.append((title, digits, [row.before.measured(name) for row in rows]))
+        columns.append((f"{title} filtered", digits, [row.after.measured(name) for row in rows]))
+    columns.append(("filter s/picture", 3, [row.seconds_per_picture for row in rows]))
+    columns.append(("encoder s/picture", 2, [row.encoder_seconds_per_picture for row in rows]))
+    used = [column for column in columns if any(value is not None for value in column[2])]
+    body = [
+        [row.name, row.qp, *(_plain(values[index], digits) for _, digits, values in used)]
+        for index, row in enumerate(rows)
+    ]
+    return ["sequence", "QP", *(title for title, _, _ in used)], body
 
 
 def _shown(cells: Sequence[Cell]) -> list[list[Cell]]:

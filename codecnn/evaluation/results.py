@@ -14,23 +14,11 @@ from codecnn.base.files import provenance
 from codecnn.base.notebook import data_frame, html_table
 from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET
 from codecnn.dataset import Store, StoredRecipe, codecs
+from codecnn.evaluation.entries import Entry
 from codecnn.evaluation.groups import ClassMeans, PictureTypes, by_picture_type, class_means
-from codecnn.evaluation.measure import UNKNOWN_DEVICE, Cell, Entry
-from codecnn.evaluation.rows import (
-    AFTER,
-    NETWORK,
-    PLANES,
-    Gains,
-    Rates,
-    Record,
-    ResultRow,
-    bd_rates,
-    by_sequence,
-    gains_by_plane,
-    make_row,
-    mean_gains,
-    mean_rates,
-)
+from codecnn.evaluation.measure import UNKNOWN_DEVICE, Cell
+from codecnn.evaluation.rates import Gains, Rates, bd_rates, gains_by_plane, mean_gains, mean_rates
+from codecnn.evaluation.rows import PLANES, Record, ResultRow, by_sequence, make_row
 from codecnn.evaluation.training_range import CONFIGURATION_NAMES, untrained_coding, untrained_qp
 from codecnn.models import Card
 from codecnn.pictures.metrics import peak_value
@@ -344,7 +332,7 @@ def summarise_rows(
     if not store.manifest.recipe.check:
         notes.append("it was not checked that the supplied pictures can come from their originals (check: false)")
     by_name = by_sequence(rows)
-    rates = {name: bd_rates(group, AFTER, "pchip", notes) for name, group in by_name.items()}
+    rates = {name: bd_rates(group, notes) for name, group in by_name.items()}
     classes = {name: group[0].class_ for name, group in by_name.items()}
     recipe = store.manifest.recipe
     depth = recipe.internal_bit_depth
@@ -357,8 +345,8 @@ def summarise_rows(
     if (means := class_means(classes, rates, per_cell, notes)) is not None:
         optional["over_classes"] = means
     if decisions != "none":
-        optional["gain_db_network"] = gains_by_plane(rows, NETWORK)
-        network_rates = (bd_rates(group, NETWORK, "pchip", []) for group in by_name.values())
+        optional["gain_db_network"] = gains_by_plane(rows, network=True)
+        network_rates = (bd_rates(group, [], network=True) for group in by_name.values())
         optional["bd_rate_network"] = mean_rates(network_rates)
     return Results(
         schema=2,
@@ -369,7 +357,7 @@ def summarise_rows(
         parameters=card.parameters,
         codec=" and ".join(codecs(store, split)),
         encoder=store.manifest.encoder,
-        settings={name: getattr(recipe, name) for name in SETTINGS} | _supplied_settings(recipe),
+        settings=_settings(recipe),
         label=gain_label(recipe),
         decisions=decisions,
         device=device,
@@ -378,23 +366,26 @@ def summarise_rows(
         split=split,
         trained_on_this_data=card.data_key == store.data_key and split == "train",
         sequences=tuple(rows),
-        gain_db=gains_by_plane(rows, AFTER),
+        gain_db=gains_by_plane(rows),
         bd_rate=mean_rates(rates.values()),
         bd_rate_by_class={
             label: mean_rates(rates[name] for name in classes if classes[name] == label)
             for label in sorted({label for label in classes.values() if label is not None})
         },
         bd_rate_per_sequence=rates,
-        bd_rate_akima=mean_rates(bd_rates(group, AFTER, "akima", []) for group in by_name.values()),
+        bd_rate_akima=mean_rates(bd_rates(group, [], method="akima") for group in by_name.values()),
         notes=tuple(sorted(set(notes))),
         provenance=provenance({"data_key": store.data_key}),
         **optional,
     )
 
 
-def _supplied_settings(recipe: StoredRecipe) -> dict[str, Any]:
-    """Return the settings of supplied pictures that differ from the defaults."""
-    settings: dict[str, Any] = {} if recipe.qp_scale is None else {"qp_scale": recipe.qp_scale.to_json()}
+def _settings(recipe: StoredRecipe) -> dict[str, Any]:
+    """Return the settings that results repeat: those of the encoder, and those of supplied pictures if not defaults."""
+    values = recipe.model_dump(include=set(SETTINGS))
+    settings = {name: values[name] for name in SETTINGS}
+    if recipe.qp_scale is not None:
+        settings["qp_scale"] = recipe.qp_scale.to_json()
     return settings if recipe.check else settings | {"check": False}
 
 

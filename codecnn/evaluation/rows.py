@@ -1,24 +1,15 @@
-"""Rows of results (one coded unit before and after one filter), and the PSNR gains and BD-rates of rows."""
+"""Rows of results: one coded unit before and after one filter."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from codecnn.base.errors import ConfigError, TableError
 from codecnn.dataset import Unit
 from codecnn.evaluation.measure import PictureMeasure
-from codecnn.pictures.metrics import (
-    MIN_POINTS,
-    MIN_SIDE,
-    bd_rate,
-    mean_psnr,
-    psnr_of_mean_mse,
-    psnr_yuv_611,
-    psnr_yuv_mse,
-)
+from codecnn.pictures.metrics import mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
 
 PLANES = ("y", "u", "v")
 """Names of the colour planes."""
@@ -26,23 +17,14 @@ PLANES = ("y", "u", "v")
 PSNRS = (*PLANES, "yuv_611", "yuv_mse")
 """Kinds of PSNR: of a plane; (6 Y + U + V) / 8 of the planes' PSNRs; of all samples together (YUV-PSNR of VTM)."""
 
-STRUCTURAL = ("ssim", "ms_ssim")
+SIMILARITIES = ("ssim", "ms_ssim")
 """Structural similarities, which enter BD-rates as -10 log10(1 - s)."""
 
-QUALITIES = {name: f"psnr_{name}" for name in PSNRS} | {name: name for name in (*STRUCTURAL, "vmaf")}
-"""Quality measures for which BD-rates are computed, with the field of a row that holds them."""
+PERCEPTUAL = (*SIMILARITIES, "vmaf")
+"""Quality measures other than PSNRs."""
 
-AFTER = "_filtered"
-"""Suffix of the fields after the filter (with decisions, if there are any)."""
-
-NETWORK = "_network"
-"""Suffix of the fields of the network applied everywhere, without decisions."""
-
-Rates = dict[str, float | None]
-"""BD-rates in % by quality measure; negative values save bits, None means that there is no BD-rate."""
-
-Gains = dict[str, float]
-"""Gains in dB by QP, e.g. "22", and their "mean"."""
+QUALITIES = (*PSNRS, *PERCEPTUAL)
+"""Quality measures for which BD-rates are computed."""
 
 
 class Record(BaseModel):
@@ -55,16 +37,61 @@ class Record(BaseModel):
         return self.model_dump(by_alias=True, exclude_unset=True)
 
 
+class Quality(Record):
+    """Quality of the pictures of one coded unit; a measure that was not taken is absent.
+
+    Attributes:
+        psnr: By name from `PSNRS`, in dB with peak 255 * 2^(b - 8). "y", "u", "v" and "yuv_611" are means of the
+            pictures' PSNRs; None if the plane has no error in a picture, e.g. chroma of grey pictures in 4:2:0.
+            "yuv_mse" is that of the mean MSE of all planes, as in the log of VTM; None if no picture has an error.
+        psnr_of_mean_mse: By plane, the PSNR of the mean MSE in dB; None if no picture has an error.
+        perceptual: By name from `PERCEPTUAL`, the mean over pictures; None if it has no value for a picture.
+    """
+
+    psnr: dict[str, float | None] = {}
+    psnr_of_mean_mse: dict[str, float | None] = {}
+    perceptual: dict[str, float | None] = {}
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether a measure of `QUALITIES` was taken."""
+        return name in self.psnr or name in self.perceptual
+
+    def measured(self, name: str) -> float | None:
+        """Return a measure of `QUALITIES` as it was taken; None if it was not."""
+        return self.psnr.get(name, self.perceptual.get(name))
+
+    def quality(self, name: str) -> float | None:
+        """Return a measure of `QUALITIES` as RD curves draw it.
+
+        Returns:
+            The value in dB, or the VMAF score. A structural similarity s is returned as -10 log10(1 - s). None if it
+            was not measured or is infinite.
+        """
+        value = self.measured(name)
+        if value is None or name not in SIMILARITIES:
+            return value
+        return None if value >= 1 else -10 * float(np.log10(1 - value))
+
+
 class ResultRow(Record):
     """One coded unit before and after one filter.
 
-    PSNRs are the means of the pictures' PSNRs in dB with peak 255 * 2^(b - 8). A PSNR is None if the plane has no error
-    in a picture, e.g. chroma of grey pictures in 4:2:0; PSNRs of a missing plane are not set. `psnr_yuv_mse` is
-    computed from the mean MSE of all planes, as in the log of VTM, and `psnr_PLANE_of_mean_mse` from that of a plane;
-    they are None if no picture has an error. With decisions, the suffix `_filtered` stands for the decided pictures and
-    `_network` for the network applied everywhere. `seconds_per_picture` is the wall-clock time of the filter,
-    `encoder_seconds_per_picture` the CPU time of the encoder; None if it was not recorded. Bits are those of the whole
-    bitstream file. `fps` is the frame rate of a video.
+    In results.json and in tables the measures are fields of the row: `psnr_y` of `before`, `psnr_y_filtered` of
+    `after`, `psnr_y_network` of `network`, `psnr_y_of_mean_mse`, `ssim`, and so on.
+
+    Attributes:
+        name: Name of the sequence.
+        class_: Class of the sequence.
+        qp: QP of the unit.
+        pictures: Number of pictures.
+        fps: Frame rate of a video.
+        bits: Bits of the whole bitstream file; None if unknown.
+        flag_bits: Bits of the decisions.
+        seconds_per_picture: Wall-clock time of the filter.
+        encoder_seconds_per_picture: CPU time of the encoder; None if it was not recorded.
+        before: Quality of the decoded pictures.
+        after: Quality of the filtered pictures, with decisions if there are any.
+        network: With decisions, the PSNRs of the network applied everywhere.
     """
 
     name: str
@@ -76,54 +103,55 @@ class ResultRow(Record):
     flag_bits: int | float = 0
     seconds_per_picture: float | None = None
     encoder_seconds_per_picture: float | None = None
-    psnr_y: float | None = None
-    psnr_u: float | None = None
-    psnr_v: float | None = None
-    psnr_yuv_611: float | None = None
-    psnr_yuv_mse: float | None = None
-    psnr_y_of_mean_mse: float | None = None
-    psnr_u_of_mean_mse: float | None = None
-    psnr_v_of_mean_mse: float | None = None
-    psnr_y_filtered: float | None = None
-    psnr_u_filtered: float | None = None
-    psnr_v_filtered: float | None = None
-    psnr_yuv_611_filtered: float | None = None
-    psnr_yuv_mse_filtered: float | None = None
-    psnr_y_of_mean_mse_filtered: float | None = None
-    psnr_u_of_mean_mse_filtered: float | None = None
-    psnr_v_of_mean_mse_filtered: float | None = None
-    psnr_y_network: float | None = None
-    psnr_u_network: float | None = None
-    psnr_v_network: float | None = None
-    psnr_yuv_611_network: float | None = None
-    psnr_yuv_mse_network: float | None = None
-    ssim: float | None = None
-    ssim_filtered: float | None = None
-    ms_ssim: float | None = None
-    ms_ssim_filtered: float | None = None
-    vmaf: float | None = None
-    vmaf_filtered: float | None = None
+    before: Quality = Quality()
+    after: Quality = Quality()
+    network: Quality = Quality()
 
-    def quality(self, name: str, suffix: str = "") -> float | None:
-        """Return a quality measure as RD curves draw it.
+    @model_validator(mode="before")
+    @classmethod
+    def _nested(cls, content: Any) -> Any:
+        """Collect the measures of a row of results.json into records."""
+        if not isinstance(content, Mapping):
+            return content
+        fields = {key: value for key, value in content.items() if key not in _MEASURES}
+        for key in (key for key in content if key in _MEASURES):
+            state, kind, name = _MEASURES[key]
+            fields.setdefault(state, {}).setdefault(kind, {})[name] = content[key]
+        return fields
 
-        Args:
-            name: Name from `QUALITIES`.
-            suffix: "" (decoded), `AFTER` or `NETWORK`.
+    @model_serializer(mode="wrap")
+    def _flat(self, nested: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write the measures as fields of the row."""
+        fields: dict[str, Any] = nested(self)
+        states = {state: fields.pop(state, {}) for state in ("before", "after", "network")}
+        for key, (state, kind, name) in _MEASURES.items():
+            if name in (values := states[state].get(kind, {})):
+                fields[key] = values[name]
+        return fields
 
-        Returns:
-            The value in dB, or the VMAF score. A structural similarity s is returned as -10 log10(1 - s). None if it
-            was not measured or is infinite.
-        """
-        value: float | None = getattr(self, f"{QUALITIES[name]}{suffix}")
-        if value is None or name not in STRUCTURAL:
-            return value
-        return None if value >= 1 else -10 * float(np.log10(1 - value))
+    def filtered(self, network: bool = False) -> Quality:
+        """Return the quality of the filtered pictures, or of those of the network applied everywhere."""
+        return self.network if network else self.after
 
-    def gain(self, plane: str = "y", suffix: str = AFTER) -> float | None:
+    def gain(self, plane: str = "y", *, network: bool = False) -> float | None:
         """Return the filtered minus the decoded PSNR in dB, `plane` from `PSNRS`; None if either is unknown."""
-        before, after = self.quality(plane), self.quality(plane, suffix)
+        before, after = self.before.psnr.get(plane), self.filtered(network).psnr.get(plane)
         return None if before is None or after is None else after - before
+
+
+def _measures() -> dict[str, tuple[str, str, str]]:
+    """List the measures of a row of results.json in their order: key, and record, field and name in a `ResultRow`."""
+    keys: dict[str, tuple[str, str, str]] = {}
+    for state, suffix in (("before", ""), ("after", "_filtered")):
+        keys |= {f"psnr_{name}{suffix}": (state, "psnr", name) for name in PSNRS}
+        keys |= {f"psnr_{name}_of_mean_mse{suffix}": (state, "psnr_of_mean_mse", name) for name in PLANES}
+    keys |= {f"psnr_{name}_network": ("network", "psnr", name) for name in PSNRS}
+    for name in PERCEPTUAL:
+        keys |= {name: ("before", "perceptual", name), f"{name}_filtered": ("after", "perceptual", name)}
+    return keys
+
+
+_MEASURES = _measures()
 
 
 def make_row(
@@ -149,23 +177,14 @@ def make_row(
         decoded, filtered = ([pictures[index] for index in positions] for pictures in (decoded, filtered))
         picture_bits = [unit.pictures[index].bits for index in positions]
         bits = None if None in picture_bits else sum(count or 0 for count in picture_bits)
-    figures: dict[str, Any] = psnrs_of([picture.mse for picture in decoded], unit)
-    figures |= {f"{name}{AFTER}": value for name, value in psnrs_of([each.mse for each in filtered], unit).items()}
+    facts: dict[str, Any] = {"class": unit.class_}
     networks = [picture.mse_network for picture in filtered if picture.mse_network is not None]
     if len(networks) == len(filtered):
-        network_figures = psnrs_of(networks, unit)
-        keys = [f"psnr_{name}" for name in PSNRS if f"psnr_{name}" in network_figures]
-        figures |= {f"{key}{NETWORK}": network_figures[key] for key in keys}
-    for name in (*STRUCTURAL, "vmaf"):
-        for suffix, pictures in (("", decoded), (AFTER, filtered)):
-            if any(name in picture.model_fields_set for picture in pictures):
-                values = [getattr(picture, name) for picture in pictures]
-                figures[f"{name}{suffix}"] = None if None in values else float(np.mean(values))
-    figures["class"] = unit.class_
+        facts["network"] = Quality(psnr=_quality_of(networks, unit).psnr)
     if unit.format.fps is not None:
-        figures["fps"] = float(unit.format.fps)
+        facts["fps"] = float(unit.format.fps)
     if positions is None and (seconds := unit.encoder_seconds) is not None:
-        figures["encoder_seconds_per_picture"] = seconds / len(decoded)
+        facts["encoder_seconds_per_picture"] = seconds / len(decoded)
     return ResultRow(
         name=unit.name,
         qp=unit.qp,
@@ -173,33 +192,39 @@ def make_row(
         bits=bits,
         flag_bits=sum(picture.bits for picture in filtered),
         seconds_per_picture=float(np.median([picture.seconds for picture in filtered])),
-        **figures,
+        before=_quality_of([picture.mse for picture in decoded], unit, decoded),
+        after=_quality_of([picture.mse for picture in filtered], unit, filtered),
+        **facts,
     )
 
 
-def psnrs_of(mses: Sequence[Sequence[float]], unit: Unit) -> dict[str, float | None]:
-    """Compute all kinds of PSNR from the squared errors of a unit's pictures.
+def _quality_of(mses: Sequence[Sequence[float]], unit: Unit, pictures: Sequence[PictureMeasure] = ()) -> Quality:
+    """Summarise the quality of a unit's pictures.
 
     Args:
         mses: For each picture, the mean squared error of each plane, in sample units squared.
         unit: The unit; its format gives bit depth and plane sizes.
-
-    Returns:
-        "psnr_" and each name of `PSNRS` in dB, and "psnr_PLANE_of_mean_mse", without those of missing planes; None if
-        there is no error, see `ResultRow`.
+        pictures: Pictures with the perceptual measures that were taken.
     """
     depth = unit.format.bit_depth
     planes = np.array(mses, np.float64).T
-    figures: dict[str, float | None] = {}
+    psnr: dict[str, float | None] = {}
+    of_mean: dict[str, float | None] = {}
     for plane, values in zip(PLANES, planes, strict=False):
-        figures[f"psnr_{plane}"] = mean_psnr(values, depth) if values.all() else None
-        figures[f"psnr_{plane}_of_mean_mse"] = psnr_of_mean_mse(values, depth) if values.any() else None
+        psnr[plane] = mean_psnr(values, depth) if values.all() else None
+        of_mean[plane] = psnr_of_mean_mse(values, depth) if values.any() else None
     if len(planes) == len(PLANES):
-        y, u, v = (figures[f"psnr_{plane}"] for plane in PLANES)
-        figures["psnr_yuv_611"] = None if y is None or u is None or v is None else psnr_yuv_611(y, u, v)
+        y, u, v = psnr.values()
+        psnr["yuv_611"] = None if y is None or u is None or v is None else psnr_yuv_611(y, u, v)
         samples = [height * width for height, width in unit.format.plane_shapes]
-        figures["psnr_yuv_mse"] = psnr_yuv_mse(list(planes.mean(axis=1)), samples, depth) if planes.any() else None
-    return figures
+        psnr["yuv_mse"] = psnr_yuv_mse(list(planes.mean(axis=1)), samples, depth) if planes.any() else None
+    perceptual: dict[str, float | None] = {}
+    scores = [picture.perceptual() for picture in pictures]
+    for name in PERCEPTUAL:
+        if any(name in each for each in scores):
+            values = [each.get(name) for each in scores]
+            perceptual[name] = None if None in values else float(np.mean(values))
+    return Quality(psnr=psnr, psnr_of_mean_mse=of_mean, perceptual=perceptual)
 
 
 def by_sequence(rows: Iterable[ResultRow]) -> dict[str, list[ResultRow]]:
@@ -208,90 +233,3 @@ def by_sequence(rows: Iterable[ResultRow]) -> dict[str, list[ResultRow]]:
     for row in rows:
         groups[row.name].append(row)
     return dict(groups)
-
-
-def mean_gains(rows: Iterable[ResultRow], plane: str = "y", suffix: str = AFTER) -> Gains:
-    """Compute the mean gain over the rows at each QP, and the mean over the QPs; empty if no gain is known."""
-    by_qp: dict[int, list[float]] = defaultdict(list)
-    for row in rows:
-        if (gain := row.gain(plane, suffix)) is not None:
-            by_qp[row.qp].append(gain)
-    gains = {str(qp): float(np.mean(values)) for qp, values in sorted(by_qp.items())}
-    return gains | {"mean": float(np.mean(list(gains.values())))} if gains else {}
-
-
-def gains_by_plane(rows: Sequence[ResultRow], suffix: str) -> dict[str, Gains]:
-    """Compute `mean_gains` for each name of `PSNRS` that has any."""
-    return {plane: gains for plane in PSNRS if (gains := mean_gains(rows, plane, suffix))}
-
-
-def bd_rates(rows: Sequence[ResultRow], suffix: str, method: str, notes: list[str]) -> Rates:
-    """Compute the BD-rates of one sequence over its decoded pictures.
-
-    `codecnn.pictures.metrics.bd_rate` refuses curves of fewer than four points, curves whose quality does not rise with
-    the rate, and curves that share less than half of the shorter one's range, because the result would depend on the
-    interpolation alone.
-
-    Args:
-        rows: The rows of the sequence, one a QP.
-        suffix: `AFTER` (bits of the decisions are counted) or `NETWORK` (they are not: the network is on everywhere).
-        method: Interpolation, "pchip" or "akima".
-        notes: List that receives a sentence for each BD-rate that cannot be computed, except for missing planes.
-
-    Returns:
-        BD-rate in % by quality measure; None if it cannot be computed.
-    """
-    rates: Rates = {}
-    unknown = []
-    bits = [row.bits for row in rows if row.bits is not None]
-    if len(bits) < len(rows):
-        notes.append(f"no BD-rate for {rows[0].name}: its bits are unknown: state bits or bitstream in the recipe")
-    elif len(rows) < MIN_POINTS:
-        notes.append(f"no BD-rate for {rows[0].name}: it needs {MIN_POINTS} QPs, not {len(rows)}")
-    for name, key in QUALITIES.items():
-        if name not in PLANES and not any(f"{key}{suffix}" in row.model_fields_set for row in rows):
-            continue
-        rates[name] = None
-        before = [row.quality(name) for row in rows]
-        after = [row.quality(name, suffix) for row in rows]
-        if None in before or None in after:
-            unknown.append(name)
-            continue
-        if len(bits) < max(len(rows), MIN_POINTS):
-            continue
-        decision_bits = [0 if suffix == NETWORK else row.flag_bits for row in rows]
-        anchor = [(rate, value) for rate, value in zip(bits, before, strict=True) if value is not None]
-        test = [(rate + c, b) for rate, b, c in zip(bits, after, decision_bits, strict=True) if b is not None]
-        try:
-            rates[name] = bd_rate(anchor, test, method)
-        except (ConfigError, TableError) as error:
-            notes.append(f"no BD-rate {name.upper()} for {rows[0].name}: {error}")
-    if reasons := [reason for name in unknown if (reason := _without_value(rows, name, suffix))]:
-        names = ", ".join(map(str.upper, unknown))
-        notes.append(f"no gain and no BD-rate {names} for {rows[0].name}: {'; '.join(reasons)}")
-    return rates
-
-
-def _without_value(rows: Sequence[ResultRow], name: str, suffix: str) -> str | None:
-    """Return why a quality measure has no value in some rows; None if the pictures have no such plane.
-
-    There is none for "yuv_611" either, which has no value where one of its planes has none.
-    """
-    unknown = [row for row in rows if None in (row.quality(name), row.quality(name, suffix))]
-    qps = ", ".join(str(row.qp) for row in unknown if QUALITIES[name] in row.model_fields_set)
-    if not qps or name == "yuv_611":
-        return None
-    if name == "ms_ssim":
-        return f"MS-SSIM has no value for pictures with a side below {MIN_SIDE} or without error (QP {qps})"
-    where = "" if name in (*STRUCTURAL, "yuv_mse") else f" in {name.upper()}"
-    return f"a picture has no error{where} at QP {qps}"
-
-
-def mean_rates(rates: Iterable[Rates]) -> Rates:
-    """Average BD-rates over sequences; None for a quality measure that a sequence has no BD-rate of."""
-    sequence_rates = list(rates)
-    means: Rates = dict.fromkeys(PLANES)
-    for name in (name for name in QUALITIES if any(name in each for each in sequence_rates)):
-        known = [rate for each in sequence_rates if (rate := each.get(name)) is not None]
-        means[name] = float(np.mean(known)) if len(known) == len(sequence_rates) else None
-    return means

@@ -18,12 +18,14 @@ from codecnn.base.files import atomic_path, file_stem, write_csv, write_json, wr
 from codecnn.codec import POSITION_COLUMNS, write_block_values
 from codecnn.dataset import Store
 from codecnn.evaluation.cells import measure_cells, measure_distributed, prune_cells
+from codecnn.evaluation.crops import Crop, make_crops
+from codecnn.evaluation.entries import Entry
 from codecnn.evaluation.groups import picture_types
 from codecnn.evaluation.jvet import tables_of
-from codecnn.evaluation.measure import Cell, Crop, Entry, make_crops
+from codecnn.evaluation.measure import Cell
 from codecnn.evaluation.report import write_report
 from codecnn.evaluation.results import Results, ResultsList, summarise
-from codecnn.evaluation.rows import AFTER, PLANES
+from codecnn.evaluation.rows import PLANES
 from codecnn.filtering import Decisions
 
 RESULT_FILES = (
@@ -144,7 +146,7 @@ def _picture_rows(cell: Cell, types: Mapping[str, Sequence[str]]) -> list[dict[s
         row: dict[str, Any] = {"model": cell.model, "name": cell.unit.name, "qp": cell.unit.qp}
         row |= {"poc": coded.poc, "type": kind, "slice_qp": coded.qp, "bits": coded.bits}
         row |= {"flag_bits": after.bits, "mode": after.mode, "qp_offset": after.qp_offset}
-        for suffix, picture in (("", before), (AFTER, after)):
+        for suffix, picture in (("", before), ("_filtered", after)):
             row |= {f"psnr_{plane}{suffix}": value for plane, value in zip(PLANES, picture.psnrs(depth), strict=False)}
         rows.append(row)
     return rows

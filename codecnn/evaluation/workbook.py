@@ -7,7 +7,7 @@ from typing import Any
 from codecnn.base.errors import ConfigError, ToolMissingError
 from codecnn.base.files import atomic_path
 from codecnn.evaluation.jvet import RATE_COLUMNS, Table, by_filter
-from codecnn.evaluation.rows import AFTER, PLANES, ResultRow, by_sequence
+from codecnn.evaluation.rows import PLANES, ResultRow, by_sequence
 
 SUMMARY_ROWS = ("Class A1", "Class A2", "Class B", "Class C", "Class E", "Overall", "Class D", "Class F")
 """Rows of the summary in the order of the common test conditions; further rows of a table follow them."""
@@ -112,9 +112,9 @@ def _sheet(table: Table) -> list[list[Any]]:
             first = index == 0
             pictures = row.pictures or 1
             line: list[Any] = [row.class_ if first else "", name if first else "", row.qp]
-            for suffix, extra in (("", 0), (AFTER, row.flag_bits)):
+            for quality, extra in ((row.before, 0), (row.after, row.flag_bits)):
                 line.append(_kbit(row, extra, timed))
-                line += [getattr(row, f"psnr_{plane}{suffix}") for plane in PLANES]
+                line += [quality.psnr.get(plane) for plane in PLANES]
             line += [_times(value, pictures) for value in (row.encoder_seconds_per_picture, row.seconds_per_picture)]
             lines.append(line + ([_number(rates.get(name, {}).get(plane)) for plane in PLANES] if first else []))
     return lines

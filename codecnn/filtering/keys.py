@@ -6,13 +6,11 @@ from torch import nn
 
 from codecnn.base.files import sha256_json
 from codecnn.base.fingerprint import fingerprint, weights_sha256
-from codecnn.base.runtime import Runtime
 from codecnn.filtering.function_filter import FunctionFilter
 from codecnn.filtering.graph_filter import GraphFilter
 from codecnn.filtering.integer import ExactFilter
-from codecnn.filtering.network_filter import FloatFilter
+from codecnn.filtering.network_filter import FloatFilter, NetworkFilter
 from codecnn.filtering.planes import PictureFilter
-from codecnn.models import Card
 from codecnn.models.graph import Graph
 
 
@@ -33,10 +31,9 @@ def filter_key(filter_: PictureFilter, key: str | None = None) -> str:
     Raises:
         ConfigError: The filter needs a key, since not all that decides its samples can be read.
     """
-    card, runtime = getattr(filter_, "card", None), getattr(filter_, "runtime", None)
-    facts: dict[str, Any] = {"filter": type(filter_).__name__}
-    facts["runtime"] = runtime.cache_key() if isinstance(runtime, Runtime) else {}
-    facts["card"] = dict(card) if isinstance(card, Card) else {}
+    facts: dict[str, Any] = {"filter": type(filter_).__name__, "runtime": {}, "card": {}}
+    if isinstance(filter_, NetworkFilter):
+        facts |= {"runtime": filter_.runtime.cache_key(), "card": dict(filter_.card)}
     if key is None and isinstance(filter_, FunctionFilter):
         key = filter_.key
     if key is None and facts["card"].get("sha256") is not None:

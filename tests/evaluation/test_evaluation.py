@@ -38,9 +38,9 @@ def test_psnr_and_bd_rate_work_without_torch():
 def test_unfiltered_psnr_equals_the_encoder_log(tiny_store):
     for unit in tiny_store.units:
         row = row_of(create_model("rdn", **SMALL), unit)
-        assert row.psnr_y == pytest.approx(unit.psnr_y, abs=1e-4)
-        assert row.psnr_u == pytest.approx(unit.psnr_u, abs=1e-4)
-        assert row.psnr_y_filtered == row.psnr_y
+        assert row.before.psnr["y"] == pytest.approx(unit.psnr_y, abs=1e-4)
+        assert row.before.psnr["u"] == pytest.approx(unit.psnr_u, abs=1e-4)
+        assert row.after.psnr["y"] == row.before.psnr["y"]
 
 
 def test_filtered_psnr_equals_that_of_the_filtered_picture(tiny_store, weights):
@@ -48,8 +48,8 @@ def test_filtered_psnr_equals_that_of_the_filtered_picture(tiny_store, weights):
     row = row_of(weights[0], unit)
     with unit.originals() as originals, unit.decoded() as decoded:
         filtered = filter_luma(weights[0], decoded[0].y, 42, 10)
-        assert row.psnr_y_filtered == psnr(originals[0].y, filtered, 10)
-        assert row.psnr_y_filtered != row.psnr_y
+        assert row.after.psnr["y"] == psnr(originals[0].y, filtered, 10)
+        assert row.after.psnr["y"] != row.before.psnr["y"]
     assert row.bits == 8 * unit.path("bitstream").stat().st_size
 
 
@@ -58,7 +58,7 @@ def test_results_and_report(tiny_store, entry, tmp_path):
     written = json.loads((tmp_path / "results.json").read_text())
     assert written == json.loads(json.dumps(results_json([results])))
     assert Results.model_validate(written) == results
-    gains = {str(row.qp): row.psnr_y_filtered - row.psnr_y for row in results.sequences}
+    gains = {str(row.qp): row.after.psnr["y"] - row.before.psnr["y"] for row in results.sequences}
     assert results.gain_db["y"] == gains | {"mean": pytest.approx(np.mean(list(gains.values())))}
     assert results.gain_db["u"]["mean"] == 0
     assert results.bd_rate["y"] is None
@@ -125,7 +125,7 @@ def test_picture_without_error_is_printed(tmp_path, capsys, weights):
     store = build_store(load_recipe(recipe), tmp_path, tmp_path / "store")
     identity = Entry("identity", weights[1], FloatFilter(create_model("rdn", **SMALL)))
     (results,) = evaluate([identity], store, "test", tmp_path / "out")
-    assert results.sequences[0].psnr_y is None
+    assert results.sequences[0].before.psnr["y"] is None
     print_gains([results])
     assert "black" in capsys.readouterr().out
 
@@ -203,11 +203,15 @@ class WithoutRecord:
 
 
 def test_results_in_tf32_are_not_reused_for_float32(tiny_store, entry, tmp_path):
-    class OnGpu(WithoutRecord):
+    class OnGpu(FloatFilter):
         runtime = Runtime("cuda:0", tf32=True)
 
+        def samples(self, *arguments):
+            return entry.filter.samples(*arguments)
+
     OnGpu.__name__ = "FloatFilter"
-    (in_tf32,) = evaluate([dataclasses.replace(entry, filter=OnGpu(entry.filter))], tiny_store, "test", tmp_path)
+    on_gpu = dataclasses.replace(entry, filter=OnGpu(entry.filter.network))
+    (in_tf32,) = evaluate([on_gpu], tiny_store, "test", tmp_path)
     assert in_tf32.runtime == OnGpu.runtime.as_json()
     (results,) = evaluate([entry], tiny_store, "test", tmp_path)
     assert results.runtime == entry.runtime.as_json()

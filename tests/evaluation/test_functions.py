@@ -39,8 +39,8 @@ def test_function_without_card(tiny_store, tmp_path):
         y = decoded[0].y.astype(np.float64)
         expected = psnr(originals[0].y, np.rint(y + 0.01 * (512 - y)).astype(np.uint16), 10)
     row = next(row for row in results.sequences if row.qp == unit.qp)
-    assert row.psnr_y_filtered == pytest.approx(expected, abs=1e-9)
-    assert row.psnr_u_filtered == row.psnr_u
+    assert row.after.psnr["y"] == pytest.approx(expected, abs=1e-9)
+    assert row.after.psnr["u"] == row.before.psnr["u"]
     written = json.loads((tmp_path / "results.json").read_text())
     assert (written["name"], written["weights_sha256"]) == ("filter_luma", None)
 
@@ -110,7 +110,7 @@ def test_changed_network_is_measured_again(tiny_store, tmp_path):
     (first,) = codecnn.evaluate(tiny_store, network, tmp_path, device="cpu")
     assert (first.name, first.kmac_per_pixel) == ("Net", pytest.approx(0.108))
     with FloatFilterOf(network, tiny_store) as expected:
-        assert first.sequences[0].psnr_y_filtered == pytest.approx(expected, abs=1e-9)
+        assert first.sequences[0].after.psnr["y"] == pytest.approx(expected, abs=1e-9)
     nn.init.zeros_(network.layers[-1].weight)
     (second,) = codecnn.evaluate(tiny_store, network, tmp_path, device="cpu")
     assert gain([first]) != gain([second])

@@ -13,6 +13,7 @@ from codecnn.base.files import write_json
 from codecnn.dataset import build_store
 from codecnn.evaluation import (
     PictureMeasure,
+    ResultRow,
     Results,
     make_row,
     merge_results,
@@ -33,10 +34,9 @@ GAINS = {"A1": -1.0, "B": 1.0, "E": 0.5, "D": 3.0}
 def results(tiny_store, configuration, name="half", classes=GAINS):
     """Create results with one sequence a class."""
     rows = [row for label, gain in classes.items() for row in rate_rows(f"in_{label}", gain, class_=label)]
-    luma = {f"psnr_yuv_611{suffix}" for suffix in ("", "_filtered")}
-    extra = [{key: getattr(row, key.replace("yuv_611", "y")) for key in luma} for row in rows]
     times = {"seconds_per_picture": 0.5, "encoder_seconds_per_picture": 2.0}
-    rows = [row.model_copy(update=more | times) for row, more in zip(rows, extra, strict=True)]
+    luma = [{f"psnr_yuv_611{end}": row.to_json()[f"psnr_y{end}"] for end in ("", "_filtered")} for row in rows]
+    rows = [ResultRow(**row.to_json(), **each, **times) for row, each in zip(rows, luma, strict=True)]
     recipe = tiny_store.manifest.recipe.model_copy(update={"configuration": configuration, "ctc": True})
     store = dataclasses.replace(tiny_store, manifest=tiny_store.manifest.model_copy(update={"recipe": recipe}))
     return summarise_rows(rows, CARD, store, "test", name)

@@ -9,6 +9,7 @@ from codecnn.base.files import sha256_file, write_json
 from codecnn.evaluation import (
     Cell,
     PictureMeasure,
+    ResultRow,
     by_picture_type,
     evaluate,
     make_row,
@@ -42,9 +43,9 @@ def rows_of(folder, mses, form=FORM, name="clip"):
 
 def test_chroma_without_error_has_a_reason_and_leaves_the_psnr_of_all_samples(tiny_store, tmp_path):
     rows = rows_of(tmp_path, [(16, 1, 0), (8, 0.5, 0), (4, 0, 0), (2, 0, 0)])
-    assert [row.psnr_u is None for row in rows] == [False, False, True, True]
-    assert rows[2].psnr_yuv_mse == pytest.approx(psnr_yuv_mse([4, 0, 0], [4096, 1024, 1024], 10))
-    assert rows[2].psnr_v_of_mean_mse is None
+    assert [row.before.psnr["u"] is None for row in rows] == [False, False, True, True]
+    assert rows[2].before.psnr["yuv_mse"] == pytest.approx(psnr_yuv_mse([4, 0, 0], [4096, 1024, 1024], 10))
+    assert rows[2].before.psnr_of_mean_mse["v"] is None
     results = summarise_rows(rows, as_card({}), tiny_store, "test")
     assert results.bd_rate["yuv_mse"] == pytest.approx(results.bd_rate["y"], abs=2)
     assert (results.bd_rate["u"], results.bd_rate["v"], results.bd_rate["yuv_611"]) == (None, None, None)
@@ -54,7 +55,7 @@ def test_chroma_without_error_has_a_reason_and_leaves_the_psnr_of_all_samples(ti
 
 def test_pictures_without_error_have_a_reason(tiny_store, tmp_path):
     rows = rows_of(tmp_path, [(16, 8, 8), (8, 4, 4), (4, 2, 2), (0, 0, 0)])
-    assert rows[3].psnr_yuv_mse is None
+    assert rows[3].before.psnr["yuv_mse"] is None
     (note,) = summarise_rows(rows, as_card({}), tiny_store, "test").notes
     assert "no BD-rate Y, U, V, YUV_611, YUV_MSE for clip: a picture has no error in Y at QP 27" in note
     assert note.endswith("a picture has no error at QP 27")
@@ -63,14 +64,15 @@ def test_pictures_without_error_have_a_reason(tiny_store, tmp_path):
 def test_a_mean_over_pictures_is_known_though_one_has_no_error(tmp_path):
     unit = make_unit(tmp_path, "clip", 22, format=FORM, original="o.yuv", decoded="coded/22/d.yuv")
     row = make_row(unit, *[[PictureMeasure(mse=(4, 2, 2)), PictureMeasure(mse=(0, 0, 0))]] * 2)
-    assert row.psnr_y is None
-    assert row.psnr_y_of_mean_mse == pytest.approx(10 * np.log10(1020**2 / 2))
-    assert row.psnr_yuv_mse == pytest.approx(psnr_yuv_mse([2, 1, 1], [4096, 1024, 1024], 10))
+    assert row.before.psnr["y"] is None
+    assert row.before.psnr_of_mean_mse["y"] == pytest.approx(10 * np.log10(1020**2 / 2))
+    assert row.before.psnr["yuv_mse"] == pytest.approx(psnr_yuv_mse([2, 1, 1], [4096, 1024, 1024], 10))
 
 
 def test_a_missing_plane_is_no_plane_without_error(tiny_store, tmp_path):
     grey = rows_of(tmp_path, [(16,), (8,), (4,), (2,)], FORM | {"chroma": "400"}, "grey")
     assert "psnr_u" not in grey[0].to_json()
+    assert ResultRow.model_validate(grey[0].to_json()) == grey[0]
     results = summarise_rows(grey, as_card({}), tiny_store, "test")
     assert (results.bd_rate["y"] < 0, results.bd_rate["u"], results.notes) == (True, None, ())
     (table,) = tables_of([results])
@@ -184,5 +186,5 @@ def test_crops_of_a_sequence_that_counts_as_switched_off_show_decoded_pictures(l
             if alone.decision.mode != "off":
                 break
     (results,) = evaluate([entry], long_store, "test", tmp_path / "out", decisions="ctu")
-    assert results.sequences[0].psnr_y_filtered == results.sequences[0].psnr_y
+    assert results.sequences[0].after.psnr["y"] == results.sequences[0].before.psnr["y"]
     assert "+0.000 dB in this region" in (tmp_path / "out" / "report.html").read_text()

@@ -105,7 +105,7 @@ def test_damaged_cell_is_measured_again(store, originals, tmp_path):
         elif index % 3 == 1 and cell.suffix == ".json":
             cell.write_text(cell.read_text()[:20])
     (again,) = evaluate([toward_entry(originals)], store, "test", tmp_path)
-    assert [row.psnr_y_filtered for row in again.sequences] == [row.psnr_y_filtered for row in first.sequences]
+    assert [row.after.psnr["y"] for row in again.sequences] == [row.after.psnr["y"] for row in first.sequences]
 
 
 def test_damaged_or_foreign_table_of_a_cell_is_measured_again(store, originals, tmp_path, caplog):
@@ -115,7 +115,7 @@ def test_damaged_or_foreign_table_of_a_cell_is_measured_again(store, originals, 
     one.write_bytes(one.read_bytes()[:-20])
     pq.write_table(pq.read_table(other).slice(1), other)
     (again,) = evaluate([toward_entry(originals)], units, "test", tmp_path)
-    assert [row.psnr_y_filtered for row in again.sequences] == [row.psnr_y_filtered for row in first.sequences]
+    assert [row.after.psnr["y"] for row in again.sequences] == [row.after.psnr["y"] for row in first.sequences]
     messages = [record.getMessage() for record in caplog.records]
     assert [sum(path.name in message for message in messages) for path in (one, other)] == [1, 1]
     caplog.clear()
@@ -128,17 +128,17 @@ def test_decisions_filter_the_good_half_and_count_flag_bits(store, originals, tm
     (plain,) = evaluate([entry], store, "test", tmp_path / "plain")
     (results,) = evaluate([entry], store, "test", tmp_path / "ctu", decisions="ctu")
     for row, network, unit in zip(results.sequences, plain.sequences, store.units, strict=True):
-        assert row.psnr_y_network == network.psnr_y_filtered
+        assert row.network.psnr["y"] == network.after.psnr["y"]
         assert network.flag_bits == 0
         source, decoded = first_pictures(unit)
         samples = {0: entry.filter.samples(decoded, unit.qp)}
         picture, decision = decide_picture(source, decoded, samples, qp=unit.qp, ctu=64)
-        assert row.psnr_y_filtered == psnr(source.y, picture.y, 10)
+        assert row.after.psnr["y"] == psnr(source.y, picture.y, 10)
         # A sequence without filtered CTUs has no flags at all.
         assert row.flag_bits == (0 if decision.mode == "off" else decision.bits)
     by_name = {row.name: row for row in results.sequences}
-    assert by_name["a"].psnr_y_filtered > by_name["a"].psnr_y_network
-    assert by_name["a"].psnr_y_filtered > by_name["a"].psnr_y
+    assert by_name["a"].after.psnr["y"] > by_name["a"].network.psnr["y"]
+    assert by_name["a"].after.psnr["y"] > by_name["a"].before.psnr["y"]
     assert by_name["a"].flag_bits > 2
     assert results.gain_db_network["y"] == plain.gain_db["y"]
     ctus = pq.read_table(tmp_path / "ctu" / "ctus.parquet").to_pylist()
@@ -242,19 +242,19 @@ def test_metrics_other_than_psnr(store, originals, tmp_path):
     row = next(row for row in results.sequences if (row.name, row.qp) == ("a", 42))
     source, decoded = first_pictures(unit)
     filtered = entry.filter(decoded, 42)
-    assert row.ssim == ssim(source.y, decoded.y, 10)
-    assert row.ssim_filtered == ssim(source.y, filtered.y, 10)
+    assert row.before.perceptual["ssim"] == ssim(source.y, decoded.y, 10)
+    assert row.after.perceptual["ssim"] == ssim(source.y, filtered.y, 10)
     with create_video(tmp_path / "f.yuv", unit.format) as out:
         out.write(filtered)
     y, u, v = (psnr(a, b, 10) for a, b in zip(source.planes, filtered.planes, strict=True))
-    assert row.psnr_yuv_611_filtered == pytest.approx((6 * y + u + v) / 8)
+    assert row.after.psnr["yuv_611"] == pytest.approx((6 * y + u + v) / 8)
     a, b = (np.concatenate([p.ravel() for p in x.planes]).astype(float) for x in (source, filtered))
-    assert row.psnr_yuv_mse_filtered == pytest.approx(10 * np.log10(1020**2 / ((a - b) ** 2).mean()))
-    assert row.vmaf_filtered == vmaf(unit.original_path, tmp_path / "f.yuv", unit.format)[0]
-    assert row.vmaf != row.vmaf_filtered
+    assert row.after.psnr["yuv_mse"] == pytest.approx(10 * np.log10(1020**2 / ((a - b) ** 2).mean()))
+    assert row.after.perceptual["vmaf"] == vmaf(unit.original_path, tmp_path / "f.yuv", unit.format)[0]
+    assert row.before.perceptual["vmaf"] != row.after.perceptual["vmaf"]
     # 208x144 is too small for five scales.
-    assert row.ms_ssim is None
-    assert row.psnr_y_of_mean_mse == pytest.approx(row.psnr_y)
+    assert row.before.perceptual["ms_ssim"] is None
+    assert row.before.psnr_of_mean_mse["y"] == pytest.approx(row.before.psnr["y"])
 
 
 def test_bd_rates_by_class_and_over_all(store):

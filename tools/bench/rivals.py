@@ -313,7 +313,7 @@ def main(argv: Sequence[str]) -> list[Row]:
     print("| filter | kMAC/pixel | made for | BD-rate Y | gain Y, dB | cells that lose |")
     print("|---|---:|---|---:|---:|---:|")
     for result in results:
-        gains = [row.psnr_y_filtered - row.psnr_y for row in result.sequences]
+        gains = [row.gain() for row in result.sequences]
         title = result.title.removeprefix("zoo/")  # shipped weights, beside filters that are no files
         cost, purpose = facts.get(title, ("", ""))
         rate = result.bd_rate["y"]  # of four QPs and more

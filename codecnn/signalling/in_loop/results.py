@@ -131,6 +131,12 @@ class LoopRow(_Record):
     hash_bits: int = 0
     stream: str | None = None
 
+    @property
+    def psnr(self) -> dict[str, float | None]:
+        """PSNRs by plane, without planes that do not exist."""
+        psnrs = {"y": self.psnr_y, "u": self.psnr_u, "v": self.psnr_v}
+        return {plane: value for plane, value in psnrs.items() if f"psnr_{plane}" in self.model_fields_set}
+
 
 class LoopModel(_Record):
     """A filter of the evaluation: its weights, its complexity, and where it was timed.
@@ -275,30 +281,27 @@ def rates_of(rows: Sequence[LoopRow], chain: str, notes: list[str]) -> Rates:
     if (count := len({row.qp for row in rows})) < MIN_POINTS:
         notes.append(f"no BD-rate for {rows[0].name}: it needs {MIN_POINTS} QPs, not {count}")
         return rates
+    compared = [row for row in rows if row.chain in ("without", chain)]
     for plane in PLANES:
-        anchor, test = (
-            [(row.bits + row.flag_bits, getattr(row, f"psnr_{plane}")) for row in rows if row.chain == each]
-            for each in ("without", chain)
-        )
-        if any(value is None for _, value in anchor + test):
-            if qps := sorted({row.qp for row in rows if row.chain in ("without", chain) and _has_no_error(row, plane)}):
+        points = [
+            (row.chain, (row.bits + row.flag_bits, value))
+            for row in compared
+            if (value := row.psnr.get(plane)) is not None
+        ]
+        if len(points) < len(compared):
+            if qps := sorted({row.qp for row in compared if plane in row.psnr and row.psnr[plane] is None}):
                 listed = ", ".join(map(str, qps))
                 notes.append(
                     f"no BD-rate {plane.upper()} of {chain} for {rows[0].name}: a picture has no error in "
                     f"{plane.upper()} at QP {listed}"
                 )
             continue
+        anchor, test = ([point for name, point in points if name == each] for each in ("without", chain))
         try:
             rates[plane] = bd_rate(anchor, test)
         except (ConfigError, TableError) as error:
             notes.append(f"no BD-rate {plane.upper()} of {chain} for {rows[0].name}: {error}")
     return rates
-
-
-def _has_no_error(row: LoopRow, plane: str) -> bool:
-    """Return whether a plane has no error in a picture of the row; False if the pictures have no such plane."""
-    key = f"psnr_{plane}"
-    return key in row.model_fields_set and getattr(row, key) is None
 
 
 LOOP_FILES = ("in_loop.csv", "in_loop.md", "in_loop.json", "coded")

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from codecnn.evaluation import (
-    AFTER,
     CONFIGURATIONS,
     PLANES,
+    Quality,
     ResultRow,
     Table,
     TableRow,
@@ -64,7 +64,7 @@ def _loop_points(rows: Sequence[LoopRow], chain: str) -> tuple[ResultRow, ...]:
     """Return the RD points of a chain against those of the encoder without the filter."""
     without = {(row.name, row.qp): row for row in rows if row.chain == "without"}
     # A file does not tell a plane that is missing from one that has no error in any picture.
-    known = {(row.name, plane) for row in rows for plane in PLANES if getattr(row, f"psnr_{plane}") is not None}
+    known = {(row.name, plane) for row in rows for plane, value in row.psnr.items() if value is not None}
     return tuple(
         _as_result_row(without[row.name, row.qp], row, [plane for plane in PLANES if (row.name, plane) in known])
         for row in rows
@@ -74,20 +74,24 @@ def _loop_points(rows: Sequence[LoopRow], chain: str) -> tuple[ResultRow, ...]:
 
 def _loop_rows(points: Sequence[ResultRow], notes: list[str]) -> list[TableRow]:
     groups = by_sequence(points)
-    rates = {name: bd_rates(group, AFTER, "pchip", notes) for name, group in groups.items()}
+    rates = {name: bd_rates(group, notes) for name, group in groups.items()}
     lines = [table_row("overall", "All sequences", mean_rates(rates.values()), points)]
     return lines + [table_row("sequence", name, rates[name], group) for name, group in groups.items()]
 
 
 def _as_result_row(anchor: LoopRow, test: LoopRow, planes: Sequence[str]) -> ResultRow:
     """Convert rows of an evaluation in the loop; bits that the loop adds or saves count as bits of the decisions."""
-    figures: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits, "pictures": test.pictures}
-    figures |= {"flag_bits": test.bits + test.flag_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
-    figures["encoder_seconds_per_picture"] = test.encoder_seconds_per_picture
-    for suffix, row in (("", anchor), (AFTER, test)):
-        psnrs = {f"psnr_{plane}": getattr(row, f"psnr_{plane}") for plane in planes}
-        figures |= {f"{key}{suffix}": value for key, value in psnrs.items()}
-        if len(psnrs) == len(PLANES):
-            # The combination is linear, so that of the mean PSNRs equals the mean over the pictures.
-            figures[f"psnr_yuv_611{suffix}"] = None if None in psnrs.values() else psnr_yuv_611(*psnrs.values())
-    return ResultRow.model_validate(figures)
+    facts: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits, "pictures": test.pictures}
+    facts |= {"flag_bits": test.bits + test.flag_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
+    facts["encoder_seconds_per_picture"] = test.encoder_seconds_per_picture
+    return ResultRow(**facts, before=_quality(anchor, planes), after=_quality(test, planes))
+
+
+def _quality(row: LoopRow, planes: Sequence[str]) -> Quality:
+    """Return the PSNRs of a row for some planes."""
+    psnr = {plane: row.psnr.get(plane) for plane in planes}
+    if len(psnr) == len(PLANES):
+        y, u, v = psnr.values()
+        # The combination is linear, so that of the mean PSNRs equals the mean over the pictures.
+        psnr["yuv_611"] = None if y is None or u is None or v is None else psnr_yuv_611(y, u, v)
+    return Quality(psnr=psnr)
