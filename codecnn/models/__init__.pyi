@@ -40,9 +40,11 @@ from .inference import pick_device as pick_device
 from .inference import prepare as prepare
 from .planes import CHROMA_PLANES as CHROMA_PLANES
 from .planes import KNOWN_PLANES as KNOWN_PLANES
+from .planes import PLANE_SETS as PLANE_SETS
 from .planes import RESIDUAL_SCALE as RESIDUAL_SCALE
 from .planes import SAMPLE_PLANES as SAMPLE_PLANES
 from .planes import centred as centred
+from .planes import named_planes as named_planes
 from .transfer import TransferReport as TransferReport
 from .transfer import freeze as freeze
 from .transfer import hidden_weights as hidden_weights

@@ -1,8 +1,12 @@
 """Groups of input planes, and the scales in which samples enter and leave a network."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
+from codecnn.base.errors import ModelError
+from codecnn.base.keywords import nearest
 from codecnn.base.planes import CELL_PLANES, QP_PLANE, SLICE_TYPE_PLANE
 from codecnn.base.planes import SAMPLE_PLANES as SOURCES
 
@@ -32,6 +36,18 @@ All but chroma planes have the size of luma. `qp` and `slice_type`, which have o
 shape (n, 1, 1, 1) instead.
 """
 
+PLANE_SETS: dict[str, tuple[str, ...]] = {
+    "unfiltered": ("unf_y",),
+    "decoder": (SLICE_TYPE_PLANE, "unf_y", "pred_y", "bs_v", "bs_h"),
+    "neighbours": ("prev_mc_y", "next_mc_y"),
+    "neighbours2": ("prev_mc_y", "next_mc_y", "prev2_mc_y", "next2_mc_y"),
+}
+"""Names of sets of planes, for the option `planes` of a network.
+
+`unfiltered` is the reconstruction before the in-loop filters, `decoder` what a VVC decoder has beside the decoded
+picture, `neighbours` the motion-compensated pictures before and after in output order, `neighbours2` two of each.
+"""
+
 RESIDUAL_SCALE = 0.02
 """Factor on the output of the last convolution, about the RMS coding error of VVC at QP 32 to 37 in full scale.
 
@@ -44,6 +60,34 @@ CENTRED_SCALE = 4.0
 
 DIFFERENCE_SCALE = 64.0
 """Factor on differences of samples at the input of the first convolution."""
+
+
+def named_planes(names: str | Sequence[str], default: Sequence[str]) -> tuple[str, ...]:
+    """Return the planes that the option `planes` of a network names.
+
+        named_planes("decoder+neighbours", ("rec_y", "qp"))
+        # rec_y, qp, slice_type, unf_y, pred_y, bs_v, bs_h, prev_mc_y, next_mc_y
+
+    Args:
+        names: Names of planes or of `PLANE_SETS`, as a sequence or joined by "+". If `rec_y` is among them, they are
+            all planes of the network; otherwise they are added to its default planes.
+        default: Planes of the network without the option.
+
+    Returns:
+        Names of planes, each once.
+
+    Raises:
+        ModelError: A name is unknown or occurs twice.
+    """
+    listed = [name.strip() for name in names.split("+")] if isinstance(names, str) else list(names)
+    known = (*KNOWN_PLANES, *PLANE_SETS)
+    for name in listed:
+        if name not in known:
+            raise ModelError(f"unknown plane {name!r}: {nearest(str(name), known)}")
+    if len(set(listed)) != len(listed):
+        raise ModelError(f"each plane may be named once; got {', '.join(listed)}")
+    planes = [plane for name in listed for plane in PLANE_SETS.get(name, (name,))]
+    return tuple(dict.fromkeys(planes if "rec_y" in listed else [*default, *planes]))
 
 
 def centred(samples: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from codecnn.base.user_code import entry_points, import_reference, is_reference
 from codecnn.models.adapter import build_user_network
 from codecnn.models.base import ARCHITECTURES, Architecture, FilterNetwork
 from codecnn.models.card import Card, card_path, read_card
+from codecnn.models.planes import named_planes
 
 FOLDER = Path(__file__).resolve().parent / "shipped"
 """Folder of the weights that come with the package."""
@@ -49,6 +50,16 @@ SUCCESSORS = {
     "low_cost_17_mc.hevc_video": "low_cost_17_mc4.hevc_video",
 }
 """Weights that no longer ship, and the weights of the same codec, content and cost that replaced them."""
+
+_PLANES_BY_ENDING = {
+    "_unf": "unfiltered",
+    "_dec": "decoder",
+    "_dec_mc": "decoder+neighbours",
+    "_dec_mc4": "decoder+neighbours2",
+    "_mc": "slice_type+neighbours",
+    "_mc4": "slice_type+neighbours2",
+}
+"""Endings of names of architectures from before planes were an option, and the value of that option."""
 
 _MODES = "modes"
 """Subfolder of the intra mode networks."""
@@ -115,7 +126,7 @@ def describe_model(name: str) -> str:
 def create_model(name: str, **options: Any) -> FilterNetwork:
     """Build an untrained filter network, which starts as the identity.
 
-        model = create_model("low_cost_17", planes=["rec_y", "qp", "unf_y"])
+        model = create_model("low_cost_17", planes="unfiltered")        # or planes=["rec_y", "qp", "unf_y"]
         filtered = model({"rec_y": y, "qp": qp, "unf_y": unfiltered})   # (n, 1, h, w) each, samples of [0, 1]
 
     Args:
@@ -123,7 +134,8 @@ def create_model(name: str, **options: Any) -> FilterNetwork:
             architecture with the options of these weights. `load_model` loads the weights as well. Or
             "package.module:Name", a class or function of the user: a `FilterNetwork`, or a plain module that keeps to
             the contract of `codecnn.models.adapt`.
-        options: Options of the architecture, which replace its defaults.
+        options: Options of the architecture, which replace its defaults. `planes` takes names of planes and of sets of
+            planes, see `named_planes`.
 
     Raises:
         ModelError: The name, the tag or an option is unknown, the network cannot take a value, or a module of the user
@@ -137,6 +149,9 @@ def create_model(name: str, **options: Any) -> FilterNetwork:
     known = option_names(build)
     if unknown := options.keys() - known:
         raise ModelError(f"network {name!r} has no option {min(unknown)!r}: {nearest(min(unknown), known)}")
+    if isinstance(planes := options.get("planes"), str | list | tuple):
+        default = defaults.get("planes", inspect.signature(build).parameters["planes"].default)
+        options["planes"] = named_planes(planes, default)
     try:
         return build(**defaults | options)
     except TypeError as error:
@@ -160,6 +175,9 @@ def _resolve(name: str) -> tuple[str, dict[str, Any]]:
     """Return the architecture and its default options for a name with or without a tag."""
     if name in ARCHITECTURES:
         return name, ARCHITECTURES[name].options
+    for ending, planes in _PLANES_BY_ENDING.items():
+        if name.endswith(ending) and (architecture := name.removesuffix(ending)) in ARCHITECTURES:
+            raise ModelError(f"planes are an option: instead of {name} write {architecture} with planes={planes}")
     if is_reference(name) or name in entry_points():
         return name, {}
     stem, _ = _split_integers(name)

@@ -14,13 +14,13 @@ from codecnn.base.errors import ConfigError
 from codecnn.filtering import LARGEST_TILE, BFloat16Filter, FloatFilter, fast_tile, fit_tile, load_filter
 from codecnn.models import create_model, peak_bytes, save_weights
 from codecnn.pictures.files import Picture, VideoFormat, create_video, open_video
-from tests.helpers.networks import DISTINCT, SHORT, SMALL, awaken
+from tests.helpers.networks import DISTINCT, SMALL, awaken, create_case
 
 
-def trained(name, **options):
+def trained(name, options=None):
     """Create a network whose residual is as large as a trained one's, up to 20 samples of 10 bit."""
     torch.manual_seed(3)
-    model = create_model(name, **options).eval()
+    model = create_case(name, options).eval()
     last = [weight for weight in model.parameters() if weight.ndim == 4 and not weight.any()]
     for weight in last:
         torch.nn.init.normal_(weight, std=0.02)
@@ -54,7 +54,7 @@ def auxiliary_planes(model, picture):
 @pytest.mark.parametrize("name", DISTINCT)
 def test_tiles_and_threads_give_the_whole_picture(name):
     """Samples agree within 1e-5 of full scale before rounding, and hardly any rounds to another integer."""
-    model = trained(name, **SHORT.get(name, {}))
+    model = trained(name)
     samples = differing = 0
     for size, tiles in (((45, 67), (24, 40)), ((7, 50), (16,))):
         picture = decoded(*size)
@@ -98,7 +98,7 @@ def test_the_network_is_prepared_once(monkeypatch, tmp_path):
 
 
 def test_the_picture_is_the_rounded_samples():
-    filter_ = FloatFilter(trained("rdn_yuv", **SMALL))
+    filter_ = FloatFilter(trained("rdn_yuv", SMALL))
     picture = decoded(20, 30)
     samples, filtered = filter_.samples(picture, 32), filter_(picture, 32)
     assert tuple(samples) == filter_.outputs == ("y", "u", "v")
@@ -112,7 +112,7 @@ def test_the_picture_is_the_rounded_samples():
 @pytest.mark.parametrize("name", ["quarter_light", "low_cost_17", "vrcnn", "rdn"])
 def test_tensors_stay_within_the_memory_allowed(name):
     """Peak memory, planes and outputs included, is below the limit, and not far below it."""
-    model = trained(name, **(SMALL if name == "rdn" else SHORT.get(name, {})))
+    model = trained(name, SMALL if name == "rdn" else None)
     picture = decoded(100, 120)
     # Tiles of the picture's size and of about a quarter of its area.
     per_sample = FloatFilter(model).tile_memory.all
@@ -141,7 +141,7 @@ print("torch" in sys.modules, "torch._dynamo" in sys.modules)
 
 
 def test_the_largest_tile_that_fits_the_memory_is_chosen():
-    model = trained("rdn", **SMALL)
+    model = trained("rdn", SMALL)
 
     def tile(memory, limit=640):
         return fit_tile(memory, 100.0, model, (1080, 1920), limit)[0]
@@ -180,7 +180,7 @@ def test_tiles_in_threads_equal_tiles_one_by_one(monkeypatch):
     """Three threads compute the same samples, each with one thread of PyTorch and its own autocast."""
     picture = decoded(100, 120)
     for name, kind in (("low_cost_17", FloatFilter), ("rdn", FloatFilter), ("low_cost_17", BFloat16Filter)):
-        model = trained(name, **(SMALL if name == "rdn" else SHORT.get(name, {})))
+        model = trained(name, SMALL if name == "rdn" else None)
         filter_, used = kind(model, tile=40), set()
         torch.set_num_threads(1)
         alone = filter_.samples(picture, 37)["y"]

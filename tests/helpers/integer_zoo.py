@@ -28,9 +28,9 @@ from codecnn.filtering.integer import (
     source_card,
     tensor_bounds,
 )
-from codecnn.models import CHROMA_PLANES, KNOWN_PLANES, SAMPLE_PLANES, build_graph, create_model, load_model
+from codecnn.models import CHROMA_PLANES, KNOWN_PLANES, SAMPLE_PLANES, build_graph, load_model
 from codecnn.models.graph import Graph, Node
-from tests.helpers.networks import SHORT, SMALL
+from tests.helpers.networks import SMALL, create_case
 
 OPTIONS = [
     ("rdn", SMALL | {"head": "5x5"}),
@@ -103,7 +103,7 @@ def assert_same_samples(actual, expected):
 
 def formula_model(name, options=None):
     """Create the float network `name`, short, with weights of about unit gain and a long period."""
-    model = create_model(name, **(SHORT.get(name, {}) if options is None else options)).eval()
+    model = create_case(name, options).eval()
     for number, (key, tensor) in enumerate(model.state_dict().items()):
         if not tensor.is_floating_point() or key.startswith("gain"):
             continue

@@ -25,12 +25,31 @@ SHORT |= {name: {"groups": (1, 1)} for name in list_models() if name.startswith(
 """Options that keep the tests short; the tested properties do not depend on the depth."""
 
 
-def zoo_model(name):
+SETS = {
+    "low_cost_17": ("unfiltered", "slice_type", "decoder+neighbours2", "slice_type+neighbours2"),
+    "low_cost_75": ("unfiltered", "decoder+neighbours2"),
+    "low_cost_400": ("unfiltered",),
+    "low_cost_yuv_17": ("unfiltered", "slice_type", "decoder+neighbours"),
+}
+"""Sets of planes, beside the default, with which weights come with the package or the repository."""
+
+CASES = [*list_models(), *(f"{name} {planes}" for name, sets in SETS.items() for planes in sets)]
+"""Architectures, alone or with a set of planes: "low_cost_17 unfiltered"."""
+
+
+def create_case(case, options=None):
+    """Create an untrained network of `CASES`, with options that keep the tests short unless others are given."""
+    name, _, planes = case.partition(" ")
+    options = SHORT.get(name, {}) if options is None else options
+    return create_model(name, **options | ({"planes": planes} if planes else {}))
+
+
+def zoo_model(case):
     torch.manual_seed(7)
-    return create_model(name, **SHORT.get(name, {}))
+    return create_case(case)
 
 
-_MODELS = {name: zoo_model(name) for name in list_models()}
+_MODELS = {case: zoo_model(case) for case in CASES}
 
 WITH_GRAPH = [name for name, model in _MODELS.items() if type(model).draw is not FilterNetwork.draw]
 """Networks that have a graph, which exports and integer networks need."""

@@ -10,17 +10,17 @@ from typer.testing import CliRunner
 from codecnn.base.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.cli import app
 from codecnn.filtering.integer import load_integer
-from codecnn.models import adapt, build_graph, create_model, export_onnx, list_models, named_outputs, save_weights
+from codecnn.models import adapt, build_graph, create_model, export_onnx, named_outputs, save_weights
 from tests.helpers import own_networks
 from tests.helpers.integer_zoo import OPTIONS, formula_model
-from tests.helpers.networks import SMALL, WITH_GRAPH, awaken, random_planes, zoo_model
+from tests.helpers.networks import CASES, SMALL, WITH_GRAPH, awaken, random_planes, zoo_model
 
 onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
 pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
 graph = pytest.importorskip("codecnn.models.graph.onnx_file")
 SADL_OPERATORS, onnx_model, run_onnx = graph.SADL_OPERATORS, graph.onnx_model, graph.run_onnx
 
-WITHOUT_GRAPH = sorted(set(list_models()) - set(WITH_GRAPH))
+WITHOUT_GRAPH = sorted(set(CASES) - set(WITH_GRAPH))
 ZOO = [*((name, None) for name in WITH_GRAPH), *OPTIONS]
 
 

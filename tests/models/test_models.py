@@ -13,13 +13,13 @@ from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.filtering import filter_outputs
 from codecnn.models import (
     KNOWN_PLANES,
+    PLANE_SETS,
     QpModulation,
     complexity,
     complexity_table,
     create_model,
     fold,
     inference_peak,
-    list_models,
     load_model,
     named_outputs,
     peak_memory,
@@ -30,7 +30,18 @@ from codecnn.models import (
 )
 from codecnn.models.blocks import Block, InPlace
 from codecnn.models.inference import Scratch
-from tests.helpers.networks import ABLATIONS, QP, SMALL, awaken, learn, random_picture, random_planes, zoo_model
+from tests.helpers.networks import (
+    ABLATIONS,
+    CASES,
+    QP,
+    SMALL,
+    awaken,
+    create_case,
+    learn,
+    random_picture,
+    random_planes,
+    zoo_model,
+)
 
 
 def rdn_macs(features, blocks, layers, growth, shuffle, planes, head="3x3"):
@@ -78,24 +89,22 @@ MACS = {
     "quarter_unshuffle": rdn_macs(64, 4, 6, 26, 2, planes=1),
     "quarter_haar": rdn_macs(64, 4, 6, 26, 2, planes=1),
     "quarter_light": rdn_macs(32, 2, 3, 16, 2, planes=1),
-    "low_cost_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2),
-    "low_cost_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2),
-    "low_cost_17_unf": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=2),
-    "low_cost_17_dec": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=6),
-    "low_cost_17_dec_mc": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=8),
-    "low_cost_17_dec_mc4": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=10),
-    "low_cost_17_mc": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=4),
-    "low_cost_17_mc4": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=6),
-    "low_cost_75_dec_mc": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, planes=8),
-    "low_cost_75_dec_mc4": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, planes=10),
-    "low_cost_75_unf": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, planes=2),
-    "low_cost_400_unf": low_cost_macs(128, 8, 2 * 3 * 128**2 + 2 * 3 * 128**2, planes=2),
     "low_cost_5": low_cost_macs(24, 6, 9 * 24 + 2 * 2 * 24**2),
+    "low_cost_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2),
+    "low_cost_17 unfiltered": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=2),
+    "low_cost_17 slice_type": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=2),
+    "low_cost_17 decoder+neighbours2": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=10),
+    "low_cost_17 slice_type+neighbours2": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, planes=6),
+    "low_cost_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2),
+    "low_cost_75 unfiltered": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, planes=2),
+    "low_cost_75 decoder+neighbours2": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, planes=10),
+    "low_cost_400": low_cost_macs(128, 8, 2 * 3 * 128**2 + 2 * 3 * 128**2),
+    "low_cost_400 unfiltered": low_cost_macs(128, 8, 2 * 3 * 128**2 + 2 * 3 * 128**2, planes=2),
     "low_cost_yuv_17": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3),
+    "low_cost_yuv_17 unfiltered": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3, planes=2),
+    "low_cost_yuv_17 slice_type": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3, planes=2),
+    "low_cost_yuv_17 decoder+neighbours": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3, planes=8),
     "low_cost_yuv_75": low_cost_macs(64, 6, 2 * 3 * 64**2 + 2 * 3 * 64**2, 3),
-    "low_cost_yuv_17_unf": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3, planes=2),
-    "low_cost_yuv_17_dec_mc": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3, planes=8),
-    "low_cost_yuv_17_dec_mc4": low_cost_macs(32, 5, 2 * 3 * 32**2 + 2 * 3 * 32**2, 3, planes=10),
     "vrcnn": 25 * 64 + 64 * (25 * 16 + 9 * 32) + 48 * (9 * 16 + 32) + 9 * 48,
     "arcnn": 81 * 64 + 49 * 64 * 32 + 32 * 16 + 25 * 16,
     "dncnn": 9 * 64 + 15 * 9 * 64**2 + 9 * 64,
@@ -104,9 +113,9 @@ MACS = {
 """Multiply-accumulates per luma pixel by the definition of each network."""
 
 
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", CASES)
 def test_the_cost_is_the_closed_form(name):
-    cost = complexity(create_model(name))
+    cost = complexity(create_case(name, {}))
     assert cost.kmac_per_pixel == pytest.approx(MACS[name] / 1000, rel=1e-12)
     assert cost.kmac_per_pixel_with_halo >= cost.kmac_per_pixel
     assert cost.rdb_macs == cost.rdb_macs_counted
@@ -133,7 +142,7 @@ def test_the_context_of_a_ctu_alone_is_sufficient_and_necessary(name):
 
 
 def test_low_cost_networks_have_the_cost_in_their_names():
-    for limit in (17, 75, 5):
+    for limit in (5, 17, 75, 400):
         assert complexity(create_model(f"low_cost_{limit}")).kmac_per_pixel <= limit
     for limit in (17, 75):
         assert complexity(create_model(f"low_cost_yuv_{limit}")).kmac_per_pixel < limit + 1
@@ -153,7 +162,7 @@ def test_the_table_has_every_network(monkeypatch):
     assert lines[3].startswith("| `rdn_32_3_6_16` | 221.3 | 221.3 | 381.2 | 221,810 | 45 |")
 
 
-@pytest.mark.parametrize("name", list_models())
+@pytest.mark.parametrize("name", CASES)
 def test_networks_fulfil_the_contract(name, tmp_path):
     """Shapes, identity at the start, finite gradients, tiles, odd sizes, the prepared copy and weights on disk."""
     model = zoo_model(name)
@@ -188,7 +197,7 @@ def test_networks_fulfil_the_contract(name, tmp_path):
         torch.testing.assert_close(fast[output], plane, rtol=0, atol=tolerance)
         torch.testing.assert_close(tiles[output], plane, rtol=0, atol=tolerance)
 
-    save_weights(tmp_path / "w.safetensors", model, name, {})
+    save_weights(tmp_path / "w.safetensors", model, name.partition(" ")[0], {})
     loaded, _ = load_model(tmp_path / "w.safetensors")
     assert loaded.options == model.options
     again = filter_outputs(loaded, picture, None)
@@ -450,6 +459,43 @@ def test_every_known_plane_can_be_declared_and_matters():
             model({other: plane for other, plane in planes.items() if other != name})
 
 
+BASE = ("rec_y", "qp")
+DECODER = ("slice_type", "unf_y", "pred_y", "bs_v", "bs_h")
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "planes"),
+    [
+        ("low_cost_17", "unfiltered", (*BASE, "unf_y")),
+        ("low_cost_17", "decoder+neighbours", (*BASE, *DECODER, "prev_mc_y", "next_mc_y")),
+        ("low_cost_17", ["slice_type", "neighbours2"], (*BASE, "slice_type", *PLANE_SETS["neighbours2"])),
+        ("low_cost_17", "unfiltered + decoder", (*BASE, "unf_y", "slice_type", "pred_y", "bs_v", "bs_h")),
+        ("low_cost_17", ["rec_y", "unfiltered", "qp"], ("rec_y", "unf_y", "qp")),
+        ("low_cost_17", "qp+depth", (*BASE, "depth")),
+        ("low_cost_17.video", "neighbours", (*BASE, "slice_type", "prev_mc_y", "next_mc_y")),
+        ("low_cost_yuv_17", "unfiltered", ("rec_y", "rec_u", "rec_v", "qp", "unf_y")),
+        ("arcnn", "qp", BASE),
+        ("lop_14", "rec_y + qp", BASE),
+    ],
+)
+def test_planes_are_named_alone_or_as_sets(name, option, planes):
+    """Without `rec_y` they are added to the default planes."""
+    model = create_model(name, planes=option)
+    assert model.planes == planes
+    assert model.options["planes"] == list(planes)
+
+
+def test_the_names_of_networks_do_not_name_planes():
+    for old, new in {
+        "low_cost_17_unf": "low_cost_17 with planes=unfiltered",
+        "low_cost_75_dec_mc4": r"low_cost_75 with planes=decoder\+neighbours2",
+        "low_cost_17_mc": r"low_cost_17 with planes=slice_type\+neighbours",
+        "low_cost_yuv_17_dec_mc": r"low_cost_yuv_17 with planes=decoder\+neighbours",
+    }.items():
+        with pytest.raises(ModelError, match=f"planes are an option: instead of {old} write {new}$"):
+            create_model(old)
+
+
 def test_a_constant_plane_is_the_same_as_a_filled_one():
     model = awaken(create_model("rdn", **SMALL))
     planes = random_planes(model, 16, 16)
@@ -478,7 +524,10 @@ def test_missing_planes_and_wrong_shapes_are_refused(planes, message):
         ("rdn", {"depth": 3}, "depth"),
         ("rdn", {"blocks": 0}, "blocks"),
         ("rdn", {"planes": ["rec_y", "colour"]}, "'colour'"),
-        ("rdn", {"planes": ["qp"]}, "rec_y"),
+        ("rdn", {"planes": "decodr"}, "unknown plane 'decodr': did you mean 'decoder'"),
+        ("rdn", {"planes": "unfiltered+unfiltered"}, "once"),
+        ("rdn", {"planes": [["rec_y"]]}, "unknown plane"),
+        ("rdn", {"planes": 3}, "does not take these options"),
         ("rdn", {"planes": ["rec_y"], "conditioning": "film"}, "must name qp"),
         ("rdn", {"planes": ["rec_y", "rec_y"]}, "once"),
         ("rdn", {"conditioning": "magic"}, "'magic'"),

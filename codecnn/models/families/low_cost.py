@@ -6,6 +6,7 @@ or 3x3 within each channel, trained in branches that fold (`DepthwiseBlock`).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -122,35 +123,31 @@ class LowCost(Trunk):
             block.silence()
 
 
-DECODER_PLANES = ("slice_type", "unf_y", "pred_y", "bs_v", "bs_h")
-"""Input planes that a VVC decoder has beside the decoded picture, for luma."""
-NEIGHBOUR_PLANES = ("prev_mc_y", "next_mc_y")
-"""Luma of the decoded pictures before and after in output order, motion-compensated."""
-SECOND_NEIGHBOURS = ("prev2_mc_y", "next2_mc_y")
-"""The same of the pictures two before and two after."""
+@dataclass(frozen=True)
+class Size:
+    """Size of a registered low-cost network; the attributes are options of `LowCost`."""
+
+    features: int
+    blocks: int
+    expansion: int = 3
+    kind: str = "separable"
+
+    def describe(self, kmac: float) -> str:
+        """Return the end of a description, with the cost in kMAC/pixel on the default planes."""
+        plane = 9 * self.features / 1000  # 3x3 taps from the four samples of a cell to the features, by four samples
+        return (
+            f"{self.blocks} {self.kind} blocks, {self.features} features, expansion {self.expansion}, FiLM by QP; "
+            f"{kmac} kMAC/pixel, and {plane:.2f} for each further plane."
+        )
 
 
-def _register(
-    name: str, blocks: int, kind: str, features: int, expansion: int, kmac: float, planes: Sequence[str] = ()
-) -> None:
-    """Register a low-cost network; `planes` are further input planes."""
-    description = f"Quarter-resolution trunk of {blocks} {kind} blocks, {features} features, expansion {expansion}"
-    description += "".join(f", with {plane}" for plane in planes)
-    options: dict[str, Any] = {"features": features, "blocks": blocks, "expansion": expansion, "kind": kind}
-    options |= {"planes": ("rec_y", "qp", *planes)} if planes else {}
-    register(name, LowCost, f"{description}, FiLM by QP; {kmac} kMAC/pixel.", **options)
+SMALLEST, SMALL, LARGE, TEACHER = Size(24, 6, 2, "depthwise"), Size(32, 5), Size(64, 6), Size(128, 8)
+"""Sizes of the networks of about 5, 17, 75 and 400 kMAC/pixel."""
 
-
-_register("low_cost_17", 5, "separable", 32, 3, 15.9)
-_register("low_cost_75", 6, "separable", 64, 3, 74.9)
-_register("low_cost_5", 6, "depthwise", 24, 2, 4.2)
-_register("low_cost_17_unf", 5, "separable", 32, 3, 16.2, ["unf_y"])
-_register("low_cost_75_unf", 6, "separable", 64, 3, 75.5, ["unf_y"])
-_register("low_cost_400_unf", 8, "separable", 128, 3, 396.7, ["unf_y"])
-_register("low_cost_17_dec", 5, "separable", 32, 3, 17.4, DECODER_PLANES)
-_register("low_cost_17_dec_mc", 5, "separable", 32, 3, 18.0, [*DECODER_PLANES, *NEIGHBOUR_PLANES])
-_register("low_cost_17_dec_mc4", 5, "separable", 32, 3, 18.5, [*DECODER_PLANES, *NEIGHBOUR_PLANES, *SECOND_NEIGHBOURS])
-_register("low_cost_75_dec_mc", 6, "separable", 64, 3, 78.9, [*DECODER_PLANES, *NEIGHBOUR_PLANES])
-_register("low_cost_75_dec_mc4", 6, "separable", 64, 3, 80.1, [*DECODER_PLANES, *NEIGHBOUR_PLANES, *SECOND_NEIGHBOURS])
-_register("low_cost_17_mc", 5, "separable", 32, 3, 16.8, ["slice_type", *NEIGHBOUR_PLANES])
-_register("low_cost_17_mc4", 5, "separable", 32, 3, 17.4, ["slice_type", *NEIGHBOUR_PLANES, *SECOND_NEIGHBOURS])
+for _name, _size, _kmac in (
+    ("low_cost_5", SMALLEST, 4.2),
+    ("low_cost_17", SMALL, 15.9),
+    ("low_cost_75", LARGE, 74.9),
+    ("low_cost_400", TEACHER, 395.5),
+):
+    register(_name, LowCost, f"Trunk at half the height and width: {_size.describe(_kmac)}", **asdict(_size))

@@ -1,6 +1,7 @@
 """Networks for luma and chroma together, in 4:2:0, at the resolution of chroma: an RDN and low-cost networks."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import accumulate
 from typing import Any, ClassVar
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from codecnn.base.errors import ModelError
 from codecnn.models.base import FilterNetwork, NetworkOutput, Trunk, register
 from codecnn.models.blocks import QpGain
-from codecnn.models.families.low_cost import DECODER_PLANES, NEIGHBOUR_PLANES, SECOND_NEIGHBOURS, LowCost
+from codecnn.models.families.low_cost import LARGE, SMALL, LowCost
 from codecnn.models.families.rdn import RDN
 from codecnn.models.graph.nodes import Draft, arrays
 from codecnn.models.planes import CHROMA_PLANES, DECODED_PLANES, RESIDUAL_SCALE, centred
@@ -204,19 +205,6 @@ register(
     "RDN(32, 3, 6, 16) for Y, U and V of 4:2:0 together, at chroma's resolution; 56 kMAC a luma pixel.",
 )
 
-
-def _register(name: str, features: int, blocks: int, kmac: float, planes: Sequence[str] = ()) -> None:
-    """Register a low-cost network for luma and chroma; `planes` are further input planes."""
-    description = f"{blocks} separable blocks, {features} features, expansion 3"
-    description += "".join(f", with {plane}" for plane in planes)
-    options: dict[str, Any] = {"features": features, "blocks": blocks, "expansion": 3}
-    options |= {"planes": (*PLANES, *planes)} if planes else {}
-    description = f"Y, U and V of 4:2:0 together, at chroma's resolution: {description}"
-    register(name, YuvLowCost, f"{description}, FiLM by QP; {kmac} kMAC a luma pixel.", **options)
-
-
-_register("low_cost_yuv_17", 32, 5, 16.2)
-_register("low_cost_yuv_75", 64, 6, 75.5)
-_register("low_cost_yuv_17_unf", 32, 5, 16.5, ["unf_y"])
-_register("low_cost_yuv_17_dec_mc", 32, 5, 18.2, [*DECODER_PLANES, *NEIGHBOUR_PLANES])
-_register("low_cost_yuv_17_dec_mc4", 32, 5, 18.8, [*DECODER_PLANES, *NEIGHBOUR_PLANES, *SECOND_NEIGHBOURS])
+for _name, _size, _kmac in (("low_cost_yuv_17", SMALL, 16.2), ("low_cost_yuv_75", LARGE, 75.5)):
+    _description = f"Y, U and V of 4:2:0 together, at chroma's resolution: {_size.describe(_kmac)}"
+    register(_name, YuvLowCost, _description, **asdict(_size))
