@@ -113,5 +113,5 @@ def test_command_accepts_an_evaluation(tmp_path):
     assert (result["n"], result["pictures"], result["resamples"]) == (120, 5, 20)
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES | COMBINED | {RESULTS_MARK}
     (folder / "ctus.parquet").unlink()
-    with pytest.raises(MissingFileError, match=r"evaluation is not a finished store: it has no ctus\.parquet"):
+    with pytest.raises(MissingFileError, match=r"ctus\.parquet"):
         CliRunner().invoke(app, command, catch_exceptions=False)

@@ -348,7 +348,7 @@ def test_missing_dask(monkeypatch):
 def test_workers_that_write_to_another_folder(cluster, tmp_path, monkeypatch):
     cluster.two()
     monkeypatch.setattr(cluster_module, "SEEN_SECONDS", 0.2)
-    with pytest.raises(WorkerError, match=r"workers wrote .*nothing, but it does not appear here"):
+    with pytest.raises(WorkerError, match="workers"):
         cluster_module.work_through(os.path.exists, ["a"], lambda _: tmp_path / "nothing", scheduler=cluster.address)
 
 
@@ -360,7 +360,7 @@ def test_work_that_kills_its_workers(cluster, tmp_path):
     with cluster.client() as client:
         client.run_on_scheduler(set_allowed_failures, 0)
         try:
-            with pytest.raises(WorkerError, match="workers died repeatedly at the same item"):
+            with pytest.raises(WorkerError, match="died"):
                 cluster_module.work_through(os._exit, [1], lambda _: tmp_path, scheduler=cluster.address)
         finally:
             client.run_on_scheduler(set_allowed_failures, 3)

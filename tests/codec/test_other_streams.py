@@ -128,5 +128,5 @@ def test_data_partitions_of_avc_are_not_read(tmp_path):
     stream = encode_clip(tmp_path, "avc", VideoFormat(32, 32), 1, qp=30).bitstream.read_bytes()
     path = tmp_path / "partitions.264"
     path.write_bytes(stream + stream[stream.index(b"\0\0\1\x65") :].replace(b"\0\0\1\x65", b"\0\0\1\x62", 1))
-    with pytest.raises(FormatError, match=r"partitions\.264: an access unit has no slice, or data partitions"):
+    with pytest.raises(FormatError, match=r"partitions\.264"):
         read_headers(path)

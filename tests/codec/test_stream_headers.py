@@ -2,7 +2,7 @@
 
 import csv
 import gzip
-import time
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -67,14 +67,14 @@ def test_bytes_outside_access_units_are_an_error(golden_file, tmp_path, monkeypa
 def test_ffmpeg_ends_with_its_reader(golden_file, tmp_path, monkeypatch):
     """A reader that stops early leaves no process behind, and packets come before ffmpeg has ended."""
     program = tmp_path / "ffmpeg"
-    program.write_text(f"""#!/bin/sh\n"{ffmpeg_path()}" "$@"\nexec sleep 60\n""")
+    program.write_text(f"""#!/bin/sh\necho $$ > {tmp_path}/pid\n"{ffmpeg_path()}" "$@"\nexec sleep 600\n""")
     program.chmod(0o755)
     monkeypatch.setenv("CODECNN_FFMPEG", str(program))
     units = access_units(golden_file("vvc/tinyclip128x64_ra_qp37.266"))
-    start = time.monotonic()
     assert next(units).has_md5
     units.close()
-    assert time.monotonic() - start < 30
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def peak(path):
@@ -170,7 +170,7 @@ def test_slices_may_have_different_qps_and_segments_use_that_of_their_slice():
     unit = AccessUnit(1, (SPS, PPS, coded_slice(19, delta=2), SEGMENT, coded_slice(19, delta=3)))
     (picture,) = hevc_pictures([unit], "x.265").pictures
     assert picture.slice_qps == (32, 33)
-    with pytest.raises(FormatError, match=r"x\.265: the slices of picture 0 have the QPs 32, 33"):
+    with pytest.raises(FormatError, match=r"x\.265: .* 32, 33"):
         slice_qp(picture, Path("x.265"))
     assert slice_qp(StreamPicture(0, 0, 0, "I", (30, 30)), Path("x.266")) == 30
 

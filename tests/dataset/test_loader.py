@@ -281,7 +281,7 @@ def test_border_is_valid_at_the_picture_edge_only(units):
     expected[0, 5:-5, 5:-5] = 1
     expected[1, : -5 if height > 32 else None, 5:] = 1
     np.testing.assert_array_equal(valid, [*expected, expected[0].T, np.fliplr(expected[1])])
-    with pytest.raises(ConfigError, match="a border of 16 samples leaves nothing of a patch of size 32"):
+    with pytest.raises(ConfigError, match="border of 16"):
         PatchReader(units, 32, 0, border=16)
 
 
@@ -379,7 +379,7 @@ def test_all_qps_share_the_resident_original(units):
 
 def test_planes_larger_than_the_memory_are_refused(units):
     data = TrainingBatches(units, batch=1, steps=1)
-    with pytest.raises(ConfigError, match=r"need 0\.00 GiB on cpu, where 0% of the free \d+\.\d\d GiB"):
+    with pytest.raises(ConfigError, match=r"0\.00 GiB on cpu"):
         ResidentBatches(data, "cpu", memory_share=1e-9)
 
 
@@ -468,10 +468,10 @@ def test_random_patches_hold_the_centre_of_the_drawn_ctu(tmp_path):
 def test_tables_without_weights_are_refused(tmp_path):
     units = make_units(tmp_path / "s", names=("small",))
     rows = write_ctus(units[0].folder, units[:1], np.random.default_rng(0))
-    with pytest.raises(StoreError, match="no rows of sequence 'small' at QP 37"):
+    with pytest.raises(StoreError, match="'small' at QP 37"):
         Sampler([(units, 1)], 64, "ctu", 1.0)
     write_rows(units[0].folder, [(*list(row.values())[:-1], 0.0) for row in rows])
-    with pytest.raises(StoreError, match="no CTU at QP 22 has any error"):
+    with pytest.raises(StoreError, match="QP 22"):
         Sampler([(units[:1], 1)], 64, "ctu", 1.0)
 
 
@@ -516,7 +516,7 @@ def test_configuration_names_one_store_or_several(tiny_store):
     assert [(store.data_key, share) for store, share in mix] == [(tiny_store.data_key, 0.7)]
     assert checked(FilterConfig, {"store": folder, "model": model}, "c").mix()[0][1] == 1
     for wrong in ({}, {"store": folder, "stores": [{"store": folder, "share": 1}]}):
-        with pytest.raises(ConfigError, match=r"give either store \(one folder\) or stores"):
+        with pytest.raises(ConfigError, match="stores"):
             checked(FilterConfig, wrong | {"model": model}, "c")
     with pytest.raises(ConfigError, match=r"stores\.0\.share"):
         checked(FilterConfig, {"stores": [{"store": folder, "share": 0}], "model": model}, "c")

@@ -135,7 +135,7 @@ def test_units_of_another_recipe_are_kept(tiny_recipe, tiny_store, tmp_path, mon
     store = shutil.copytree(tiny_store.folder, tmp_path / "copy")
     monkeypatch.setattr(VvcCodec, "encode", None)
     for shard in ((1, 1), (2, 2)):
-        with pytest.raises(StoreError, match=f"{units}.*build into another folder .* with --prune"):
+        with pytest.raises(StoreError, match=f"{units}.* --prune"):
             build_shard(load_recipe(tiny_recipe, [override]), tiny_recipe.parent, store, shard)
     kept = {name: sha256 for name, sha256 in hashes(store).items() if not name.startswith((".lock", ".hashes"))}
     assert kept == hashes(tiny_store.folder)
@@ -148,7 +148,7 @@ def test_prune_is_an_option_of_the_command(tiny_recipe, tiny_store, tmp_path, ru
     argv = ("dataset", "build", tiny_recipe, "qp=[42]", "-o", store)
     status, _, err = run(*argv)
     assert status == 1
-    assert "holds 3 units that do not belong to recipe 'tiny'" in " ".join(err.split())
+    assert "3 units" in " ".join(err.split())
     assert run(*argv, "--prune")[0] == 0
     assert {unit.qp for unit in open_store(store).units} == {42}
     assert len(list(store.glob("coded/*_qp*"))) == 3
@@ -173,7 +173,7 @@ def test_store_of_units_that_belong_to_no_recipe_is_not_finished(tiny_recipe, ti
         return encode(*args)
 
     monkeypatch.setattr(VvcCodec, "encode", encode_beside_another_build)
-    with pytest.raises(StoreError, match=r"1 unit that does not belong .*\(other at QP 22\)"):
+    with pytest.raises(StoreError, match=r"1 unit .*\(other at QP 22\)"):
         build_store(load_recipe(tiny_recipe), tiny_recipe.parent, store)
     assert (store / "coded" / "other_qp22_0123456789ab").is_dir()
 

@@ -257,7 +257,7 @@ def test_wrong_streams_and_recipes_are_refused(coded, tmp_path, text, error, mes
 def test_interchanged_stated_qps_are_refused(coded, tmp_path):
     """Each is plausible alone: perceptual decisions of an encoder can triple the error."""
     streams = "{decoded: decoded27_96x64_10bit.yuv, slice_qp: 37}, {decoded: decoded37_96x64_10bit.yuv, slice_qp: 27}"
-    with pytest.raises(ConfigError, match=r"'clip' has more error at QP 27 .* than at QP 37 .*slice_qp .* is wrong"):
+    with pytest.raises(ConfigError, match=r"\'clip\' .* QP 27 .* QP 37"):
         build(coded[0], sequence(streams), tmp_path / "store")
 
 
@@ -266,14 +266,14 @@ def test_originals_of_another_scale_are_refused(coded, tmp_path):
     folder, _ = coded
     samples = np.fromfile(folder / CLIP, np.uint8).astype("<u2")
     (folder / "dark_96x64_10bit.yuv").write_bytes(samples.tobytes())
-    with pytest.raises(ConfigError, match="the original or the sample scale is wrong"):
+    with pytest.raises(ConfigError, match="scale"):
         build(folder, sequence(STREAM, source="dark_96x64_10bit.yuv"), tmp_path / "store")
 
 
 def test_stream_of_two_sequences_is_refused(coded, tmp_path):
     text = sequence("clip_*.266").removesuffix("]\n")
     text += f", {{source: {CLIP}, name: again, split: test, streams: [clip_27.266]}}]\n"
-    with pytest.raises(ConfigError, match=r"clip_27\.266 is given for two sequences, 'clip' and 'again'"):
+    with pytest.raises(ConfigError, match=r"clip_27\.266 .* \'again\'"):
         build(coded[0], text, tmp_path / "store")
 
 
@@ -284,7 +284,7 @@ def test_pictures_with_another_md5_are_refused(coded, tmp_path, suffix):
     stream = bytearray((folder / f"clip_27.{suffix}").read_bytes())
     stream[-9] ^= 0x10
     (folder / f"damaged.{suffix}").write_bytes(stream)
-    with pytest.raises(EncoderError, match=rf"decoding \S+damaged\.{suffix} failed: Verifying checksum"):
+    with pytest.raises(EncoderError, match=rf"damaged\.{suffix}"):
         build(folder, sequence(f"damaged.{suffix}"), tmp_path / "store")
 
 
@@ -307,9 +307,9 @@ def test_random_access_stream(golden_file, own_golden, tmp_path):
     assert len({picture.qp for picture in unit.pictures}) > 2
     assert unit.qp == min(picture.qp for picture in unit.pictures) == 37
     assert sum(picture.bits for picture in unit.pictures) == unit.bits == 8 * stream.stat().st_size
-    with pytest.raises(ConfigError, match="has P or B slices, which contradicts the recipe's configuration ai"):
+    with pytest.raises(ConfigError, match="configuration ai"):
         build(tmp_path, text, tmp_path / "ai")
-    with pytest.raises(ConfigError, match="in another order than it codes them: it is ra, not ldb"):
+    with pytest.raises(ConfigError, match="it is ra, not ldb"):
         build(tmp_path, text + "configuration: ldb\n", tmp_path / "ldb")
     with open_raw(unit.decoded_path, unit.format) as decoded:
         assert len(decoded) == 17

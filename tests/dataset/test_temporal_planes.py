@@ -152,10 +152,10 @@ def test_filter_of_decoded_pictures_needs_no_stream_for_neighbours(run, vvc, tmp
 def test_planes_of_references_need_a_vvc_stream(run, hevc, tmp_path):
     weights, model = network(tmp_path, ["ref0_mc_y"])
     status, _, err = run("filter", "-m", weights, "-i", hevc.path("bitstream"), "-o", tmp_path / "f.y4m")
-    assert (status, "the first picture of reference list 0, which is known from VVC bitstreams" in err) == (1, True)
-    with pytest.raises(ConfigError, match="ref1_y are rebuilt from VVC bitstreams, and hevc makes others"):
+    assert (status, "reference list 0" in err) == (1, True)
+    with pytest.raises(ConfigError, match=r"ref1_y .* hevc"):
         build(tmp_path / "none.yuv", "refused", codec="hevc", planes=["prev_mc_y", "ref1_y"])
-    with pytest.raises(ModelError, match="needs the plane 'ref0_mc_y', which libvvenc does not provide in the loop"):
+    with pytest.raises(ModelError, match="'ref0_mc_y'"):
         check_in_loop("w", FloatFilter(model))
 
 

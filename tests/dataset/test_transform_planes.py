@@ -121,7 +121,7 @@ def test_loader_store_stream_and_table_provide_the_same_planes(run, transform_st
     write_blocks(tmp_path / "old.parquet", read_blocks(unit.path("blocks")).without_transforms())
     status, _, err = run(*argv, "--blocks", tmp_path / "old.parquet", "-o", tmp_path / "old.y4m")
     assert status == 1
-    assert "the table of CUs has no values of cbf_y, ts_y, mts" in " ".join(err.split())
+    assert "cbf_y, ts_y, mts" in " ".join(err.split())
 
 
 def test_missing_transform_planes_are_errors(transform_store, tiny_store, tiny_recipe, tmp_path, monkeypatch):
@@ -130,9 +130,9 @@ def test_missing_transform_planes_are_errors(transform_store, tiny_store, tiny_r
         unit_planes(tiny_store.units[0], 0, ["mts"])
     with pytest.raises(StoreError, match=f"has no plane mts: {hint}"):
         CtuPatches(tiny_store.units, planes=["mts"])
-    with pytest.raises(TableError, match="the table of CUs has no values of mts"):
+    with pytest.raises(TableError, match="values of mts"):
         block_planes(read_blocks(tiny_store.units[0].path("blocks")), [0], 8, 8, ["mts"])
-    with pytest.raises(ConfigError, match="mts are rebuilt from VVC bitstreams, and hevc makes others"):
+    with pytest.raises(ConfigError, match=r"mts are .* hevc"):
         load_recipe(tiny_recipe, ["planes=[mts]", "codec=hevc"])
     assert load_recipe(tiny_recipe, ["planes=[mts,pred_y]", "configuration=ra"]).rebuilt_planes == ["pred_y"]
     assert load_recipe(tiny_recipe, ["planes=[mts]", "configuration=ra"]).rebuilt_files == ["transforms"]
@@ -141,5 +141,5 @@ def test_missing_transform_planes_are_errors(transform_store, tiny_store, tiny_r
         raise UnsupportedError("bitstream.266: its SPS has an extension")
 
     monkeypatch.setattr("codecnn.dataset.build.block_table", refuse)
-    with pytest.raises(UnsupportedError, match=r"a at QP 42: bitstream\.266: its SPS has an extension"):
+    with pytest.raises(UnsupportedError, match=r"a at QP 42: bitstream\.266"):
         build_store(load_recipe(tiny_recipe, ["qp=[42]", "planes=[mts]"]), tiny_recipe.parent, tmp_path / "store")

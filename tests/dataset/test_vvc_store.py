@@ -77,9 +77,7 @@ def coded(tmp_path_factory):
 def test_picture_that_differs_from_the_log_is_an_error(coded, wrong):
     assert set(block_table(coded).poc.tolist()) == {0, 1, 2}
     pictures = (*coded.pictures[:2], replace(coded.pictures[2], **wrong))
-    with pytest.raises(
-        EncoderError, match=r"^bitstream\.266 holds the picture \(position, type, QPs\) \(2, 'I', \(37,\)\)"
-    ):
+    with pytest.raises(EncoderError, match=r"^bitstream\.266 .* \(2, \'I\', \(37,\)\)"):
         block_table(replace(coded, pictures=pictures))
 
 
@@ -113,7 +111,7 @@ def test_damaged_stream_ends_the_build(tiny_recipe, tmp_path, monkeypatch):
         raise FormatError("bitstream.266, POC 0: slice 0, CTU 3: its data ends early")
 
     monkeypatch.setattr(build, "block_table", fail)
-    with pytest.raises(FormatError, match=r"^a at QP 42: bitstream\.266, POC 0: slice 0, CTU 3: its data ends early$"):
+    with pytest.raises(FormatError, match=r"^a at QP 42: bitstream\.266, POC 0: slice 0, CTU 3: "):
         build_store(load_recipe(tiny_recipe, ["qp=[42]"]), tiny_recipe.parent, tmp_path / "store")
 
 

@@ -74,7 +74,7 @@ def test_cells_of_other_evaluations_of_a_store_stay_until_prune(tiny_store, tmp_
 
 def test_store_of_another_command_is_not_replaced(clips, tiny_store, tmp_path):
     shutil.copytree(tiny_store.folder, tmp_path / "out" / "store")
-    with pytest.raises(ConfigError, match="is a store of `codecnn dataset build`: name another folder"):
+    with pytest.raises(ConfigError, match="dataset build"):
         codecnn.evaluate(clips[0], darker, tmp_path / "out", qps=[32])
     assert (tmp_path / "out" / "store" / "manifest.json").read_bytes() == (
         tiny_store.folder / "manifest.json"

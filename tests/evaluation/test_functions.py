@@ -181,7 +181,7 @@ def test_functions_take_every_slice_qp_of_the_bit_depth(depth, lowest):
         filter_(picture, qp)
     assert seen == [lowest, -3 if lowest else 3, 63]
     for qp in (lowest - 1, 64):
-        with pytest.raises(ConfigError, match=rf"QP {qp} is out of range: {lowest} to 63"):
+        with pytest.raises(ConfigError, match=rf"QP {qp} .* {lowest} to 63"):
             filter_(picture, qp)
 
 

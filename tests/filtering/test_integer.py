@@ -305,7 +305,7 @@ def test_an_output_without_its_decoded_plane_is_refused():
     values = {"pad": 0, "groups": 1, "shift": 0, "low": -9, "high": 9}
     halves = [Node("s", "unshuffle", ("rec_y",), {"factor": 2}), Node("c", "conv", ("s",), values, weight)]
     chroma = [Node(name, "output", ("c",), LAST.values, LAST.tensors) for name in "uv"]
-    with pytest.raises(ModelError, match="outputs u and does not take the plane rec_u"):
+    with pytest.raises(ModelError, match="plane rec_u"):
         IntegerNetwork(Graph((Node("rec_y", "plane"), *halves, LAST, *chroma)), 10)
 
 
@@ -319,7 +319,7 @@ def test_autocast_of_a_user_changes_nothing():
 
 def test_a_picture_that_does_not_fit_is_refused():
     network, planes = one_convolution(np.ones((1, 1, 3, 3))), {"rec_y": np.zeros((8, 8), np.uint16)}
-    with pytest.raises(ModelError, match="samples of 8 to 10 bit, and the picture has 12"):
+    with pytest.raises(ModelError, match="8 to 10 bit"):
         filter_exactly(network, planes, bit_depth=12)
     with pytest.raises(ConfigError, match="QP 64"):
         filter_exactly(network, planes, 64)

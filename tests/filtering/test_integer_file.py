@@ -103,7 +103,7 @@ def test_missing_files_and_files_of_other_kinds_are_refused(saved: Path, tmp_pat
     weights = tmp_path / "float.safetensors"
     save_weights(weights, create_model("rdn", **OPTIONS), "rdn", {})
     assert not is_integer(weights)
-    with pytest.raises(ModelError, match="not the card of an integer network"):
+    with pytest.raises(ModelError, match="not the card"):
         load_integer(weights)
     with pytest.raises(ModelError, match=r"written as \.safetensors"):
         save_integer(tmp_path / "a.bin", formula_network("rdn", OPTIONS), {})
@@ -114,7 +114,7 @@ def test_a_changed_weight_is_detected_by_the_samples(saved: Path, card: dict[str
     tensors = load_file(saved)
     tensors["head.weight"][0, 0, 0, 0] += 40
     write(path, tensors, card)
-    with pytest.raises(ModelError, match="says other samples at QP 22 than are computed here"):
+    with pytest.raises(ModelError, match="QP 22"):
         load_integer(path)
 
 
@@ -123,7 +123,7 @@ def test_a_damaged_file_is_detected_by_its_hash(saved: Path, path: Path) -> None
     content = bytearray(saved.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"a\.safetensors is not the file that its card describes"):
+    with pytest.raises(ModelError, match=r"a\.safetensors"):
         load_integer(path)
 
 

@@ -97,7 +97,7 @@ def test_features_are_quantised():
 
 
 def test_16_bits_are_refused(tmp_path):
-    with pytest.raises(ModelError, match="networks of 16 bits have no form in ONNX"):
+    with pytest.raises(ModelError, match="ONNX"):
         export_integers(tmp_path / "a.onnx", formula_network("low_cost_5"))
 
 
@@ -109,7 +109,7 @@ def test_a_file_with_other_samples_is_not_written(tmp_path, monkeypatch):
     nodes[place] = replace(nodes[place], tensors=shifted)
     other = onnx_integers(replace(network, graph=Graph(tuple(nodes))))
     monkeypatch.setattr(onnx_file, "onnx_integers", lambda network: other)
-    with pytest.raises(ModelError, match=r"a\.onnx is not written: onnxruntime computes other samples at QP 22"):
+    with pytest.raises(ModelError, match=r"a\.onnx is not written"):
         export_integers(tmp_path / "a.onnx", network)
     assert not list(tmp_path.iterdir())
 

@@ -92,7 +92,7 @@ def test_the_qps_of_a_stream_come_in_output_order(golden_file):
     assert stream_qps(stream, len(expected)) == expected
     assert stream_qps(stream, 3) == expected[:3]
     assert stream_qps(golden_file("hevc/clip_rab_amp_qp32.265"), 5) == [29, 34, 33, 34, 32]
-    with pytest.raises(ConfigError, match=f"holds the slice QPs of {len(expected)} pictures and decodes to 99"):
+    with pytest.raises(ConfigError, match=f"{len(expected)} .* 99"):
         stream_qps(stream, 99)
 
 

@@ -154,7 +154,7 @@ def test_the_largest_tile_that_fits_the_memory_is_chosen():
     assert 300 - 16 - 3 - 2 * model.radius < side <= 300 - 2 * model.radius
     two = [fit_tile(planes + 100 * area, 100.0, model, (1080, 1920), 200, 2) for area in (250**2, 2 * 250**2)]
     assert two == [(200, 1), (200, 2)]
-    with pytest.raises(ConfigError, match=r"40 MiB of memory are too little .* 1920x1080: .* needs 40 MiB"):
+    with pytest.raises(ConfigError, match=r"40 MiB .* 1920x1080"):
         tile(planes)
     with pytest.raises(ConfigError, match="tile size must be positive, not 0"):
         FloatFilter(model, tile=0)

@@ -69,7 +69,7 @@ def test_onnx_for_sadl_has_only_its_operators_and_equals_the_network(name, optio
 def test_a_difference_is_an_error_and_no_file_is_written(tmp_path, monkeypatch):
     other = build_graph(formula_model("vrcnn"))
     monkeypatch.setattr("codecnn.models.weights.build_graph", lambda model: other)
-    with pytest.raises(ModelError, match=r"m\.onnx is not written: onnxruntime's result differs"):
+    with pytest.raises(ModelError, match=r"m\.onnx is not written"):
         export_onnx(tmp_path / "m.onnx", create_model("vrcnn"))
     assert not list(tmp_path.iterdir())
 

@@ -124,9 +124,9 @@ def test_networks_that_do_not_extend_the_smaller_one_are_refused(small, changes,
 
 def test_other_networks_do_not_grow(small):
     _, path = small("rdn", RDN)
-    with pytest.raises(ModelError, match=r"layers 1, the one of .* 2: to grow it needs no less"):
+    with pytest.raises(ModelError, match="layers 1"):
         grow(create_model("rdn", **RDN | {"layers": 1}), path)
-    with pytest.raises(ModelError, match="RDN does not grow from LowCost, which low_cost_17 is"):
+    with pytest.raises(ModelError, match="low_cost_17"):
         grow(create_model("rdn", **RDN), "low_cost_17")
     _, coloured = small("rdn_yuv", {})
     with pytest.raises(ModelError, match="RDN does not grow from YuvRDN"):

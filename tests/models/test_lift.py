@@ -156,7 +156,7 @@ def test_weights_that_do_not_fit_are_refused(full):
     ]:
         with pytest.raises(ModelError, match=message):
             lift(create_model("rdn", **options | change), path)
-    with pytest.raises(ModelError, match="lifted from shuffle 1; this one has shuffle 2"):
+    with pytest.raises(ModelError, match=r"shuffle 1; .* shuffle 2"):
         lift(create_model("low_cost_17"), "low_cost_17")
     with pytest.raises(ModelError, match="LowCost does not grow from RDN"):
         lift(create_model("low_cost_17"), path)
@@ -196,7 +196,7 @@ def test_a_training_starts_as_a_random_network_at_full_resolution(tiny_store, tm
 
 def test_only_a_lifted_start_works_without_weights():
     for start in ({}, {"grow": True}, {"grow": True, "lift": True}, {"freeze": ["head.*"]}):
-        with pytest.raises(ValueError, match="start needs weights: only lift without grow works without"):
+        with pytest.raises(ValueError, match="weights"):
             StartSettings(**start)
     with pytest.raises(ValueError, match="remove rename and partial from start"):
         StartSettings(lift=True, partial=True)

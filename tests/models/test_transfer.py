@@ -234,9 +234,7 @@ def test_weights_of_channels_follow_their_planes():
     expected[:, 8:12] = weight[:, 0:4]
     np.testing.assert_array_equal(adapted.numpy(), expected)
     for planes in (["a", "b", "c"], ["a", "b", "c", "d"]):
-        with pytest.raises(
-            ModelError, match=rf"head.weight \(2, 8, 3, 3\) does not have .* planes {', '.join(planes)}$"
-        ):
+        with pytest.raises(ModelError, match=rf"head.weight \(2, 8, 3, 3\) .* {', '.join(planes)}$"):
             adapt_planes(weight, planes, planes, name="head.weight")
 
 

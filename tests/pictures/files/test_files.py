@@ -126,7 +126,7 @@ def test_samples_beyond_the_bit_depth(tmp_path: Path) -> None:
     video = open_raw(path, video_format)
     assert video[0].y.max() == 0
     for _ in range(2):
-        with pytest.raises(FormatError, match=r"picture 1 has a sample of 1024, more than the 1023 of 10 bit"):
+        with pytest.raises(FormatError, match=r"picture 1 .* 1024"):
             video[1]
 
 

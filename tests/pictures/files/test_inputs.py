@@ -254,7 +254,7 @@ def test_folders_of_unequal_pictures_are_refused(tmp_path: Path) -> None:
         imsave(tmp_path / f"im{number}.png", random_samples((6, 8, 3), seed=number), check_contrast=False)
     imsave(tmp_path / "im11.png", random_samples((6, 10, 3)), check_contrast=False)
     imsave(tmp_path / "im10.png", random_samples((8, 8, 3)), check_contrast=False)
-    with pytest.raises(FormatError, match=r"im10\.png is 8x8, but im0\.png.* is 8x6"):
+    with pytest.raises(FormatError, match=r"im10\.png is 8x8"):
         open_video(tmp_path)
     for number, content in ((10, random_samples((6, 8))), (11, random_samples((6, 8, 3)))):
         imsave(tmp_path / f"im{number}.png", content, check_contrast=False)

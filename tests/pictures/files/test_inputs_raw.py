@@ -101,9 +101,7 @@ def test_other_ffmpeg_formats_are_refused(tmp_path: Path, pix_fmt: str) -> None:
     for name in (f"clip_24x16_25_{pix_fmt}.yuv", f"clip_24x16.{pix_fmt}.yuv", f"{pix_fmt}_24x16.yuv"):
         path = tmp_path / name
         path.write_bytes(bytes(24 * 16 * 12))
-        with pytest.raises(
-            FormatError, match=f"pixel format {pix_fmt.partition('_')[0]}( and gbrg.*)?, which"
-        ) as error:
+        with pytest.raises(FormatError, match=f"pixel format {pix_fmt.partition('_')[0]}") as error:
             open_video(path)
         assert name in str(error.value)
         assert open_video(path, packing="planar").format.chroma in ("400", "420", "422", "444")
@@ -215,7 +213,7 @@ def test_options_beat_names(tmp_path: Path) -> None:
     assert open_video(packed, packing="planar", chroma="422").format == VideoFormat(8, 4, "422")
     assert open_video(packed, packing="yuv422p").format == VideoFormat(8, 4, "422")
     assert open_video(packed, packing="yuv400p").format == VideoFormat(8, 4, "400")
-    with pytest.raises(FormatError, match=r"packing yuyv422 holds 422 at 8 bit, which contradicts 420 at 8 bit"):
+    with pytest.raises(FormatError, match="yuyv422"):
         open_video(packed, chroma="420")
     for unknown in ("v210", "nv12x", "rgb24", ""):
         if unknown:
@@ -315,5 +313,5 @@ def test_a_file_that_is_cut_short_while_it_is_read_is_an_error(tmp_path, name):
         assert len(video) == 3
         os.truncate(path, 6000)
         assert not video[0].y.any()
-        with pytest.raises(FormatError, match=f"{name} had .* bytes, and 6000 while it was read"):
+        with pytest.raises(FormatError, match=f"{name} had .* 6000"):
             video[2]

@@ -109,7 +109,7 @@ def test_other_colour_spaces_are_refused(tmp_path: Path, colour: str) -> None:
     path = tmp_path / "a.y4m"
     path.write_bytes(f"YUV4MPEG2 W6 H4 F25:1 C{colour}\nFRAME\n".encode() + bytes(24 * 8))
     shown = colour.replace("\x01", r"\\x01")
-    with pytest.raises(FormatError, match=rf"a\.y4m has the Y4M colour space C{shown}, but only 420, 422"):
+    with pytest.raises(FormatError, match=rf"a\.y4m .* C{shown}"):
         open_video(path)
 
 

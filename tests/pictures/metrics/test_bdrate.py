@@ -188,7 +188,7 @@ def test_half_of_the_shorter_curve_must_be_shared():
     near = [(rate, psnr + 4.2) for rate, psnr in ANCHOR]
     assert bd_rate(ANCHOR, near) == pytest.approx(_by_quadrature(ANCHOR, near), abs=1e-6)
     far = [(rate, psnr + 4.4) for rate, psnr in ANCHOR]
-    with pytest.raises(TableError, match=r"share only 49 % of the shorter one's PSNR \(anchor 32.680 to 41.250 dB"):
+    with pytest.raises(TableError, match="49 %"):
         bd_rate(ANCHOR, far)
     inside = [(rate, 36 + (psnr - 32) / 10) for rate, psnr in ANCHOR]
     assert bd_rate(ANCHOR, inside) == pytest.approx(_by_quadrature(ANCHOR, inside), abs=1e-6)

@@ -118,7 +118,7 @@ def test_harmful_filter_is_not_used(vvenc_library, video, tmp_path):
 def test_network_that_needs_other_planes_is_refused(vvenc_library, video, tmp_path):
     entry = toward(video, 0.4)
     entry.filter.planes = ("rec_y", "unf_y")
-    with pytest.raises(ModelError, match="toward needs the plane 'unf_y', which libvvenc does not provide"):
+    with pytest.raises(ModelError, match="'unf_y'"):
         evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, preset="faster")
 
 
@@ -166,7 +166,7 @@ def test_command_writes_streams_and_prints_gains(vvenc_library, run, weights, tm
     status, text, err = run(*argv, "--vvenc-library", vvenc_library.path, "-o", tmp_path / "out")
     assert status == 0, err
     assert "decisions ctu" in text
-    assert "no BD-rate for clip_64x64_30: it needs 4 QPs, not 2" in " ".join(text.split())
+    assert "it needs 4 QPs, not 2" in " ".join(text.split())
     assert len(list(tmp_path.glob("out/coded/*/stream.266"))) == 4
 
 

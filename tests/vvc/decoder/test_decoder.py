@@ -164,7 +164,7 @@ def test_wrong_arguments_are_refused(golden_file):
         list(read_pictures(stream, ("mv",)))
     with pytest.raises(ConfigError, match="there is no plane 'mv_l0'"):
         list(read_pictures(stream, ("mv_l0",), pictures="intra"))
-    with pytest.raises(ConfigError, match="pictures is 'inter': one of all, intra"):
+    with pytest.raises(ConfigError, match="'inter'"):
         list(read_pictures(stream, ("rec_y",), pictures="inter"))
     inter = next(picture for picture in read_output_pictures(stream) if not picture.is_intra)
     with pytest.raises(UnsupportedError, match="P or B slices"):

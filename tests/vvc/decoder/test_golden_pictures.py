@@ -91,7 +91,7 @@ def test_intra_pictures_of_a_stream_with_inter_pictures(golden_file):
 
 def test_missing_planes_files_and_data_are_refused(golden_file, tmp_path):
     stream = golden_file("vvc/tiny64x64_ai_qp32.266")
-    with pytest.raises(ConfigError, match="there is no plane 'unf': one of pred_y"):
+    with pytest.raises(ConfigError, match="'unf'"):
         list(read_pictures(stream, ("unf",)))
     with pytest.raises(ConfigError, match="no chroma, so no plane unf_u"):
         list(read_pictures(golden_file("vvc/camera_ai_400_qp37.266"), ("unf_u",)))

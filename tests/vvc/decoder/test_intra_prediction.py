@@ -189,7 +189,9 @@ def palette_samples(values, qp, least_qp, bit_depth):
     return np.where(values < 0, escaped.clip(0, (1 << bit_depth) - 1), values)
 
 
-@pytest.mark.parametrize(("bit_depth", "sub", "qp"), [(8, (0, 0), 0), (10, (1, 1), 27), (10, (0, 0), 51)])
+@pytest.mark.parametrize(
+    ("bit_depth", "sub", "qp"), [(8, (0, 0), 0), (8, (1, 0), 7), (10, (1, 1), 11), (10, (0, 0), 51)]
+)
 def test_palette_units_with_escape_values(bit_depth, sub, qp):
     rng = np.random.default_rng(qp)
     f, recon, pred = random_frame(rng, bit_depth, sub)

