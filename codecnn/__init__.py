@@ -4,8 +4,13 @@ The package offers the functions that most users need. Each is loaded on first u
 loads PyTorch only for functions that need it.
 
 Pictures     open_video, psnr, bd_rate, view
-Data         build_dataset, open_dataset, read_blocks, label_blocks, predict_block_modes, load_table, correlate
-Networks     create_model, list_models, load_model, load_filter, train, filter_file, evaluate, export
+Data         build_dataset, open_dataset, patch_loader, picture_loader, load_table, correlate
+Streams      read_pictures, read_blocks, write_filter
+Networks     create_model, list_models, list_weights, load_model, load_filter, filter_luma
+Work         train, filter_file, evaluate, export
+Intra modes  label_blocks, predict_block_modes, predict_modes, satd, forward_transform
+
+Every error that codecnn raises on purpose is a `CodecnnError`.
 """
 
 from typing import Any

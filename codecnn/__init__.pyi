@@ -8,12 +8,16 @@ from .api import export as export
 from .api import filter_file as filter_file
 from .api import open_dataset as open_dataset
 from .api import train as train
+from .base.errors import CodecnnError as CodecnnError
 from .codec import read_blocks as read_blocks
+from .codec import read_pictures as read_pictures
 from .dataset import patch_loader as patch_loader
 from .dataset import picture_loader as picture_loader
+from .filtering import filter_luma as filter_luma
 from .filtering import load_filter as load_filter
 from .models import create_model as create_model
 from .models import list_models as list_models
+from .models import list_weights as list_weights
 from .models import load_model as load_model
 from .modes.labels import label_blocks as label_blocks
 from .modes.labels import predict_block_modes as predict_block_modes
@@ -22,3 +26,6 @@ from .pictures.metrics import bd_rate as bd_rate
 from .pictures.metrics import psnr as psnr
 from .signalling import write_filter as write_filter
 from .viewer import view as view
+from .vvc.intra import forward_transform as forward_transform
+from .vvc.intra import predict_modes as predict_modes
+from .vvc.intra import satd as satd

@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 from codecnn.base.errors import ConfigError, FormatError, MissingFileError, UnsupportedError
+from codecnn.base.keywords import checked_keywords
 from codecnn.pictures.files import byte_stream
 from codecnn.vvc.decoder import DecodedPicture, Decoder, PictureHook, Plane, reconstruct
 from codecnn.vvc.syntax import ParsedPicture
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 
 
+@checked_keywords()
 def read_pictures(
     path: Path | str,
     planes: Sequence[str] = ("pred_y", "unf_y"),

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from codecnn.base.errors import ConfigError
+from codecnn.base.keywords import checked_keywords
 from codecnn.base.planes import QP_SCALE
 from codecnn.base.runtime import Runtime, applied
 from codecnn.filtering.planes import (
@@ -271,6 +272,7 @@ class TF32Filter(FloatFilter):
             raise ConfigError("TF32 exists on GPUs only: choose the precision float32 for the CPU")
 
 
+@checked_keywords()
 def filter_luma(
     model: FilterNetwork,
     y: Array,

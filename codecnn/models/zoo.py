@@ -207,6 +207,7 @@ def shipped_weights() -> list[ShippedWeights]:
     ]
 
 
+@checked_keywords()
 def list_weights() -> list[str]:
     """Return the shortest names of the float weights that come with the package, sorted."""
     return sorted(weights.name for weights in shipped_weights())

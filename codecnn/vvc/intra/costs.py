@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.base.errors import ConfigError
+from codecnn.base.keywords import checked_keywords
 from codecnn.vvc.intra.predict import predict_lines
 from codecnn.vvc.intra.references import reference_rows
 from codecnn.vvc.intra.taps import mode_taps
@@ -36,6 +37,7 @@ _CHUNK_SAMPLES, _GPU_CHUNK_SAMPLES = 1 << 22, 1 << 25
 """Predicted samples in memory at once on torch's CPU and GPU path, at about 40 bytes each."""
 
 
+@checked_keywords()
 def satd(residual: Array, method: Literal["hadamard", "dct"] = "hadamard") -> Array:
     """Compute the sum of absolute transformed differences.
 

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.base.errors import ConfigError
+from codecnn.base.keywords import checked_keywords
 from codecnn.vvc.intra.references import reference_rows
 from codecnn.vvc.intra.taps import Taps, mode_taps
 from codecnn.vvc.intra.transforms import is_tensor
@@ -18,6 +19,7 @@ if TYPE_CHECKING:  # torch is imported on prediction, not with codecnn.vvc.intra
 Array = TypeVar("Array", "Tensor", NDArray[Any])
 
 
+@checked_keywords()
 def predict_modes(
     corner: Array,
     top: Array,

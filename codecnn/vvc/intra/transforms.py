@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.base.errors import ConfigError
+from codecnn.base.keywords import checked_keywords
 
 if TYPE_CHECKING:
     import torch
@@ -165,6 +166,7 @@ def hadamard(blocks: Array) -> Array:
     return out
 
 
+@checked_keywords()
 def forward_transform(residual: Array, kernel_h: Kernel, kernel_v: Kernel, bit_depth: int) -> Array:
     """Compute the integer forward transform before quantisation, bit-exact to the encoder of VTM.
 
