@@ -13,7 +13,7 @@ from codecnn.base import errors, parts
 
 ROOT = Path(__file__).resolve().parents[1]
 STREAM = ROOT / "tests/data/vvc/tiny64x64_ai_qp32.266"
-WEIGHTS = ("low_cost_5.json", "low_cost_5.safetensors")
+WEIGHTS = ("low_cost_5.vvc.json", "low_cost_5.vvc.safetensors")
 
 REQUESTS = {
     "analysis": [["python", "correlate"], ["correlate", "store", "-o", "out"]],

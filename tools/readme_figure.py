@@ -32,7 +32,7 @@ ZOOM = 4
 ERROR_SCALE = 10
 """Factor on the absolute error in the error maps."""
 
-BARS = ("low_cost_5", "low_cost_17", "low_cost_17_unf", "low_cost_75", "low_cost_75_unf")
+BARS = ("low_cost_5", "low_cost_17", "low_cost_17.vvc_unf", "low_cost_75", "low_cost_75.vvc_unf")
 """Weights of the bar chart."""
 
 DPI = 100

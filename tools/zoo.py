@@ -1,7 +1,7 @@
 """Maintain the weights that come with codecnn: copy them from training runs into the package, with their figures.
 
 codecnn train configs/zoo.yaml store=stores/zoo model.name=low_cost_17 -o runs/low_cost_17
-python tools/zoo.py ship runs/low_cost_17 low_cost_17 --store stores/zoo     # weights, card, integers
+python tools/zoo.py ship runs/low_cost_17 low_cost_17.vvc --store stores/zoo     # weights, card, integers
 codecnn evaluate stores/diverse_test --exact -m low_cost_5 -m low_cost_17 -o results/zoo    # on test pictures
 python tools/zoo.py figures results/zoo/results.json                         # into the cards; prints the table
 python tools/zoo.py modes modes_8 modes_16 --store stores/diverse_test       # figures of the mode networks
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("ship", help="copy the best weights of a run into the package")
     command.add_argument("run", type=Path, help="folder of the run")
-    command.add_argument("name", help="name of the weights in the package")
+    command.add_argument("name", help="name of the weights in the package, with the tag")
     command.add_argument(
         "--store", type=Path, nargs="+", action="extend", required=True, help="stores that calibrate the integers"
     )
@@ -94,6 +94,8 @@ def ship(run: Path, name: str, stores: list[Path]) -> None:
     Where new weights compute the same as earlier ones at all QPs of their test, these QPs were not trained anew: the
     card keeps the test figures, and lists the stores and QPs of both trainings.
     """
+    if "." not in name:
+        raise SystemExit(f"{name} has no tag, e.g. {name}.vvc")
     model, card = load_model(run / "best.safetensors")
     target = FOLDER / f"{name}.safetensors"
     FOLDER.mkdir(exist_ok=True)

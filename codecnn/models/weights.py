@@ -143,7 +143,7 @@ def load_model(path: Path | str, *, trust: bool = False) -> tuple[FilterNetwork,
         card.kmac_per_pixel, card.qps, card.test.gain_db["y"]["mean"]
 
     Args:
-        path: A weights file, or the name of shipped weights as `weights_path` takes it, e.g. "low_cost_17.video".
+        path: A weights file, or the name of shipped weights as `weights_path` takes it, e.g. "low_cost_17.vvc_video".
         trust: Import the code that the card names if it is of a network outside of codecnn. Without it, such code is
             imported only if it was named before: in a configuration, with `create_model` or with `permit`.
 

@@ -1,13 +1,14 @@
 """Names of architectures and of the weights that come with the package.
 
-`ARCHITECTURE.TAG` names an architecture and its training, e.g. `low_cost_17.vvc` (all-intra VVC stills) and
-`low_cost_17.video` (random access and low delay). The architecture alone stands for its default tag. With the suffix
-`.int8` the name means the integer form of the weights, with `.int16` that of a mode network.
+`ARCHITECTURE.TAG` names an architecture and its training. The tag says for which codec and pictures the weights are:
+`low_cost_17.vvc` for VVC, all intra, `low_cost_17.hevc_video_mc` for HEVC in random access and low delay, with
+motion-compensated pictures. The architecture alone stands for its default tag. With the suffix `.int8` the name means
+the integer form of the weights, with `.int16` that of a mode network.
 
 Weights are files `ARCHITECTURE.TAG.safetensors` in the folder `codecnn/models/shipped`, each with a card (.json) of the
-same name, and `ARCHITECTURE.TAG.int8.safetensors` with the same network in integers; a file without a tag has the
-default tag. New weights need no more than a file and its card there. The weights `EXTRA` are files of the same form in
-the folder `weights` of the repository, and are found by name if codecnn runs from a checkout.
+same name, and `ARCHITECTURE.TAG.int8.safetensors` with the same network in integers. New weights need no more than a
+file and its card there. The weights `EXTRA` are files of the same form in the folder `weights` of the repository, and
+are found by name if codecnn runs from a checkout.
 """
 
 import inspect
@@ -31,25 +32,48 @@ FOLDER = Path(__file__).resolve().parent / "shipped"
 EXTRA_FOLDER = Path(__file__).resolve().parents[2] / "weights"
 """Folder of the weights that a checkout has beside the package."""
 
-EXTRA = ("low_cost_400_unf", "low_cost_400_unf.hevc")
+EXTRA = ("low_cost_400.vvc_unf", "low_cost_400.hevc_unf")
 """Weights of `EXTRA_FOLDER`: teachers of the shipped networks, which are too large for the package."""
 
 DEFAULT_TAG = "vvc"
-"""Tag of a file without a tag, and of a name without a tag if the architecture has such weights."""
+"""Tag of a name without a tag, if the architecture has such weights."""
 
 INTEGERS = ("int8", "int16")
 """Suffixes of integer networks."""
 
-OLD_NAMES = {"low_cost_17_video": "low_cost_17.video", "low_cost_yuv_17_video": "low_cost_yuv_17.video"}
-"""Names of weights from before there were tags, and their present names."""
+OLD_NAMES = {
+    "low_cost_17.presets": "low_cost_17.vvc",
+    "low_cost_17.video": "low_cost_17.vvc_video",
+    "low_cost_17_video": "low_cost_17.vvc_video",
+    "low_cost_17_dec_mc4": "low_cost_17.vvc_video_mc",
+    "low_cost_17_dec_mc4.video": "low_cost_17.vvc_video_mc",
+    "low_cost_17_mc4": "low_cost_17.hevc_video_mc",
+    "low_cost_17_mc4.hevc_video": "low_cost_17.hevc_video_mc",
+    "low_cost_17_unf": "low_cost_17.vvc_unf",
+    "low_cost_17_unf.hevc": "low_cost_17.hevc_unf",
+    "low_cost_17_unf.presets": "low_cost_17.vvc_unf",
+    "low_cost_75_dec_mc4": "low_cost_75.vvc_video_mc",
+    "low_cost_75_dec_mc4.video": "low_cost_75.vvc_video_mc",
+    "low_cost_75_unf": "low_cost_75.vvc_unf",
+    "low_cost_75_unf.hevc": "low_cost_75.hevc_unf",
+    "low_cost_400_unf": "low_cost_400.vvc_unf",
+    "low_cost_400_unf.hevc": "low_cost_400.hevc_unf",
+    "low_cost_yuv_17.video": "low_cost_yuv_17.vvc_video",
+    "low_cost_yuv_17_video": "low_cost_yuv_17.vvc_video",
+    "low_cost_yuv_17_dec_mc": "low_cost_yuv_17.vvc_video_mc",
+    "low_cost_yuv_17_dec_mc.video": "low_cost_yuv_17.vvc_video_mc",
+    "low_cost_yuv_17_unf": "low_cost_yuv_17.vvc_unf",
+}
+"""Earlier names of weights, and their present names; the ending `.vvc` may be left out or added."""
 
 SUCCESSORS = {
-    "low_cost_17_dec.video": "low_cost_17_dec_mc4.video",
-    "low_cost_17_dec_mc.video": "low_cost_17_dec_mc4.video",
-    "low_cost_75_dec_mc.video": "low_cost_75_dec_mc4.video",
-    "low_cost_17_mc.hevc_video": "low_cost_17_mc4.hevc_video",
+    "low_cost_17_dec.video": "low_cost_17.vvc_video_mc",
+    "low_cost_17_dec_mc.video": "low_cost_17.vvc_video_mc",
+    "low_cost_75_dec_mc.video": "low_cost_75.vvc_video_mc",
+    "low_cost_17_mc.hevc_video": "low_cost_17.hevc_video_mc",
 }
-"""Weights that no longer ship, and the weights of the same codec, content and cost that replaced them."""
+"""Weights that no longer ship, by their names then, and the weights that replaced them for the same codec, content and
+cost."""
 
 _PLANES_BY_ENDING = {
     "_unf": "unfiltered",
@@ -199,7 +223,7 @@ def shipped_weights() -> list[ShippedWeights]:
     files: dict[str, dict[str, Path]] = {}
     for stem in _stems(FOLDER):
         architecture, _, tag = stem.partition(".")
-        files.setdefault(architecture, {})[tag or DEFAULT_TAG] = FOLDER / f"{stem}.safetensors"
+        files.setdefault(architecture, {})[tag] = FOLDER / f"{stem}.safetensors"
     return [
         ShippedWeights(architecture, tag, tag == (DEFAULT_TAG if DEFAULT_TAG in tags else min(tags)), path)
         for architecture, tags in sorted(files.items())
@@ -229,8 +253,8 @@ def weights_path(weights: Path | str) -> Path:
 
     Args:
         weights: A path, which is returned as it is, or a name: one of `list_weights` or `list_mode_weights`, or one of
-            `EXTRA` in a checkout, with or without a tag, with the suffix `.int8` for the integer form, `.int16` for
-            that of a mode network.
+            `EXTRA` in a checkout, the default tag left out or not, with the suffix `.int8` for the integer form,
+            `.int16` for that of a mode network.
 
     Raises:
         MissingFileError: The value is neither a file nor the name of weights that come with the package.
@@ -252,7 +276,9 @@ def weights_path(weights: Path | str) -> Path:
             if path.suffix:
                 return path
             if stem in ARCHITECTURES:
-                raise MissingFileError(f"no weights of the network {stem} come with codecnn: train it first")
+                extra = " or ".join(name for name in EXTRA if name.startswith(f"{stem}."))
+                what_to_do = f"name {extra} of its repository" if extra else "train it first"
+                raise MissingFileError(f"no weights of the network {stem} come with codecnn: {what_to_do}")
             raise MissingFileError(
                 f"{path} is neither a file nor the name of weights that come with codecnn: "
                 f"{nearest(stem, [*list_weights(), *list_mode_weights()], '`codecnn models` lists these')}"
@@ -283,7 +309,7 @@ def path_of_sha256(sha256: str) -> Path | None:
 
 def _find(stem: str) -> ShippedWeights | None:
     """Return the weights of a name without an integer suffix, or None."""
-    stem = OLD_NAMES.get(stem, stem)
+    stem = OLD_NAMES.get(stem.removesuffix(f".{DEFAULT_TAG}"), stem)
     known = [*shipped_weights(), *_extra_weights()]
     return next((weights for weights in known if stem in (weights.name, weights.full_name)), None)
 
@@ -295,7 +321,7 @@ def _extra_weights() -> list[ShippedWeights]:
         architecture, _, tag = name.partition(".")
         path = EXTRA_FOLDER / f"{name}.safetensors"
         if path.is_file():
-            weights.append(ShippedWeights(architecture, tag or DEFAULT_TAG, not tag, path))
+            weights.append(ShippedWeights(architecture, tag, False, path))
     return weights
 
 
@@ -315,9 +341,9 @@ def _tags(architecture: str) -> list[str]:
 
 def _absence(stem: str) -> str | None:
     """Return why weights of a known name do not come with the package, or None for other names."""
+    stem = OLD_NAMES.get(stem, stem)
     for name in EXTRA:
-        architecture, _, tag = name.partition(".")
-        if stem in (name, f"{architecture}.{tag or DEFAULT_TAG}"):
+        if stem == name:
             return (
                 f"the weights {stem} are too large to come with codecnn: take weights/{name}.safetensors and its card "
                 f"weights/{name}.json from codecnn's repository, and name the file"

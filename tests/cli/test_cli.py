@@ -68,7 +68,7 @@ def test_shell_completion_of_commands_options_and_weights():
 
     assert completed("codecnn fil") == ["filter"]
     assert "--original" in completed("codecnn filter --or")
-    assert completed("codecnn filter -m low_cost_75_u") == ["low_cost_75_unf", "low_cost_75_unf.hevc"]
+    assert completed("codecnn filter -m low_cost_75.vvc_") == ["low_cost_75.vvc_unf", "low_cost_75.vvc_video_mc"]
 
 
 def test_info(run, yuv):
@@ -249,7 +249,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --device gpu", 1, "none of auto, cpu, cuda and cuda:N"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --plane unfy={yuv}", 1, "takes no plane 'unfy'"),
         (
-            "filter -m low_cost_17_unf -i {yuv} -q 22 -o {tmp}/o.yuv --plane unfy={yuv}",
+            "filter -m low_cost_17.vvc_unf -i {yuv} -q 22 -o {tmp}/o.yuv --plane unfy={yuv}",
             1,
             "takes no plane 'unfy' besides the decoded picture: it takes unf_y",
         ),

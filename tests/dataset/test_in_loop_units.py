@@ -165,8 +165,8 @@ def test_card_names_the_filter_of_the_training_data(store, tmp_path):
 
 def test_unsuitable_or_changed_weights_are_refused(vvenc_library, recipe, tmp_path):
     spec = {"library": str(vvenc_library.path)}
-    with pytest.raises(ModelError, match="low_cost_17_unf needs the plane 'unf_y'"):
-        in_loop_codec(InLoopSpec(weights="low_cost_17_unf", **spec), tmp_path)
+    with pytest.raises(ModelError, match="vvc_unf needs the plane 'unf_y'"):
+        in_loop_codec(InLoopSpec(weights="low_cost_17.vvc_unf", **spec), tmp_path)
     with pytest.raises(MissingFileError, match="weights"):
         in_loop_codec(InLoopSpec(weights="low_cost_6", **spec), tmp_path)
     weights = tmp_path / "own.safetensors"

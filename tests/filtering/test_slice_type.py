@@ -181,5 +181,5 @@ def test_weights_for_all_intra_note_the_slice_qps_of_inter_pictures(stores, tmp_
     assert "(-q 32)" in notes(long, "low_cost_5")[0]
     assert notes(long, "low_cost_5", frames=5) == notes(stores["ra"], "low_cost_5") == []
     assert notes(long, "low_cost_5", qp=32) == []
-    assert notes(long, "low_cost_17.video") == []
+    assert notes(long, "low_cost_17.vvc_video") == []
     assert notes(stores["ai"], "low_cost_5") == []

@@ -472,7 +472,7 @@ DECODER = ("slice_type", "unf_y", "pred_y", "bs_v", "bs_h")
         ("low_cost_17", "unfiltered + decoder", (*BASE, "unf_y", "slice_type", "pred_y", "bs_v", "bs_h")),
         ("low_cost_17", ["rec_y", "unfiltered", "qp"], ("rec_y", "unf_y", "qp")),
         ("low_cost_17", "qp+depth", (*BASE, "depth")),
-        ("low_cost_17.video", "neighbours", (*BASE, "slice_type", "prev_mc_y", "next_mc_y")),
+        ("low_cost_17.vvc_video", "neighbours", (*BASE, "slice_type", "prev_mc_y", "next_mc_y")),
         ("low_cost_yuv_17", "unfiltered", ("rec_y", "rec_u", "rec_v", "qp", "unf_y")),
         ("arcnn", "qp", BASE),
         ("lop_14", "rec_y + qp", BASE),

@@ -74,7 +74,7 @@ def test_weights_cover_all_sizes_in_few_bytes():
     assert any("rec_u" in card.options["planes"] for card in zoo_cards().values())
     assert any("unf_y" in card.options["planes"] and card.kmac_per_pixel <= 18 for card in zoo_cards().values())
     assert {"rdn_32_3_6_16", "rdn_32_4_6_24", "rdn_64_4_6_24_shuffle"} < zoo_cards().keys()
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 32e6
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 30e6
 
 
 def test_cards_contain_no_absolute_paths():
@@ -122,7 +122,9 @@ def test_all_networks_have_integers_of_8_bits():
 
 
 @pytest.mark.parametrize(
-    ("name", "path"), [pair for pair in INTEGERS if pair[0] in LUMA], ids=lambda value: getattr(value, "stem", "")
+    ("name", "path"),
+    [pair for pair in INTEGERS if SHIPPED[pair[0]].name in LUMA],
+    ids=lambda value: getattr(value, "stem", ""),
 )
 def test_integers_gain_as_much_as_float(name, path, coded):
     gains = [gain(load_filter(weights), coded, np.s_[64:160, 64:160]) for weights in (name, path)]
@@ -170,18 +172,22 @@ def test_every_name_of_weights_loads_and_builds(name):
     assert set(integers.planes) == set(in_float.planes)
 
 
-def test_names_from_before_there_were_tags_are_valid():
-    for architecture in ("low_cost_17", "low_cost_yuv_17"):
-        old, present = f"{architecture}_video", f"{architecture}.video"
-        assert weights_path(old) == weights_path(present)
-        assert weights_path(f"{old}.int8") == weights_path(f"{present}.int8") == integer_path(weights_path(present), 8)
-        assert create_model(old).planes[-1] == "slice_type"
-        assert load_model(old)[1] == load_model(present)[1]
+def test_earlier_names_of_weights_are_valid():
+    for old, present in zoo_names.OLD_NAMES.items():
+        path = weights_path(present)
+        for before in (old, old if "." in old else f"{old}.vvc"):
+            assert weights_path(before) == path
+            assert weights_path(f"{before}.int8") == integer_path(path, 8)
+    for old in ("low_cost_17_unf.hevc", "low_cost_17_video", "low_cost_yuv_17_dec_mc.video"):
+        model, card = load_model(old)
+        assert create_model(old).planes == model.planes
+        assert card == load_model(zoo_names.OLD_NAMES[old])[1]
+    assert create_model("low_cost_17_video").planes[-1] == "slice_type"
     assert weights_path("modes_8.int16").name == "modes_8.int16.safetensors"
 
 
 def test_unknown_tags_and_integers_are_errors_that_list_the_known_ones():
-    message = "low_cost_17 has no weights with the tag 'vp9': its tags are av1, hevc, presets, video, vvc"
+    message = "low_cost_17 has no weights with the tag 'vp9': its tags are av1, hevc, hevc_unf, hevc_video_mc, vvc, "
     with pytest.raises(ModelError, match=message):
         create_model("low_cost_17.vp9")
     with pytest.raises(MissingFileError, match=message):
@@ -202,14 +208,13 @@ def test_replaced_weights_are_errors_that_name_their_successor():
         with pytest.raises(ModelError, match=f"{name} no longer come with codecnn: {successor} replaced them"):
             create_model(name)
         assert weights_path(successor).is_file()
-        assert create_model(name.partition(".")[0]).planes, "the architecture is trained as before"
 
 
 def test_weights_of_the_repository_are_found_by_name_in_a_checkout(monkeypatch, tmp_path):
     for name in zoo_names.EXTRA:
         path = zoo_names.EXTRA_FOLDER / f"{name}.safetensors"
         model, card = load_model(name)
-        assert weights_path(name) == weights_path(name if "." in name else f"{name}.vvc") == path
+        assert weights_path(name) == path
         assert weights_path(f"{name}.int8") == path.with_suffix(".int8.safetensors")
         assert load_filter(f"{name}.int8").card.source_sha256 == card.sha256
         assert shapes(create_model(name)) == shapes(model)
@@ -221,23 +226,25 @@ def test_weights_of_the_repository_are_found_by_name_in_a_checkout(monkeypatch, 
         message = rf"{name} are too large .* weights/{name}\.safetensors and its card weights/{name}\.json"
         with pytest.raises(MissingFileError, match=message):
             load_filter(name)
-    with pytest.raises(ModelError, match=r"low_cost_400_unf\.hevc"):
+    with pytest.raises(ModelError, match=r"low_cost_400\.hevc_unf"):
         create_model("low_cost_400_unf.hevc")
-    assert create_model("low_cost_400_unf").planes == ("rec_y", "qp", "unf_y"), "the architecture is trained as before"
+    with pytest.raises(MissingFileError, match=r"low_cost_400\.vvc_unf"):
+        load_filter("low_cost_400")
+    assert create_model("low_cost_400", planes="unfiltered").planes == ("rec_y", "qp", "unf_y"), "can be trained"
 
 
 def test_new_weights_need_only_a_file_and_a_card(tmp_path, monkeypatch):
     monkeypatch.setattr("codecnn.models.zoo.FOLDER", tmp_path)
     planes = ["rec_y", "qp", "depth"]
-    for tag in ("", ".hevc", ".vvc-slow"):
-        options = {"planes": planes} if tag == ".hevc" else {}
+    for tag in ("vvc", "hevc", "vvc-slow"):
+        options = {"planes": planes} if tag == "hevc" else {}
         model = create_model("low_cost_17", **options)
-        save_weights(tmp_path / f"low_cost_17{tag}.safetensors", model, "low_cost_17", {})
+        save_weights(tmp_path / f"low_cost_17.{tag}.safetensors", model, "low_cost_17", {})
     save_weights(tmp_path / "low_cost_5.hevc.safetensors", create_model("low_cost_5"), "low_cost_5", {})
     assert list_weights() == ["low_cost_17", "low_cost_17.hevc", "low_cost_17.vvc-slow", "low_cost_5"]
     assert list(create_model("low_cost_17.hevc").planes) == planes
     assert create_model("low_cost_17.hevc", planes=["rec_y", "qp"]).planes == ("rec_y", "qp")
-    assert weights_path("low_cost_17.vvc") == tmp_path / "low_cost_17.safetensors"
+    assert weights_path("low_cost_17") == weights_path("low_cost_17.vvc") == tmp_path / "low_cost_17.vvc.safetensors"
     assert load_model("low_cost_17.vvc-slow")[1].network == "low_cost_17"
     assert weights_path("low_cost_5") == weights_path("low_cost_5.hevc"), "the only tag is the default"
 
@@ -257,7 +264,7 @@ def test_an_architecture_of_a_user_is_registered(monkeypatch):
 def test_a_name_is_a_shipped_file_unless_a_file_of_that_name_exists(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAMES[0]).mkdir()  # a training run with the name of its network
-    assert weights_path(NAMES[0]) == FOLDER / f"{NAMES[0]}.safetensors"
+    assert weights_path(NAMES[0]) == FOLDER / f"{NAMES[0]}.vvc.safetensors"
     assert weights_path("runs/low_cost_17") == Path("runs/low_cost_17")
     save_weights(tmp_path / f"{NAMES[0]}.safetensors", create_model("low_cost_5"), "low_cost_5", {})
     assert weights_path(f"{NAMES[0]}.safetensors") == Path(f"{NAMES[0]}.safetensors")
@@ -277,7 +284,7 @@ def test_the_command_line_accepts_names(run, tmp_path, coded):
     assert (tmp_path / "out0.yuv").read_bytes() != (tmp_path / "in_256x256_10bit.yuv").read_bytes()
     listed = json.loads(run("models", "--json")[1])
     assert {weights["name"] for network in listed for weights in network["weights"]} == set(NAMES)
-    assert read_json(FOLDER / f"{name}.json")["network"] in {network["name"] for network in listed}
+    assert read_card(weights_path(name)).network in {network["name"] for network in listed}
 
 
 def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tmp_path, monkeypatch):
@@ -292,8 +299,8 @@ def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tm
     settings = ["training.steps=3", "training.batch=2", "training.patch=16", "training.compile=false"]
     settings += [f"store={store}", "model.name=low_cost_5", "-o", tmp_path / "runs/tiny"]
     assert run("train", "configs/zoo.yaml", *settings)[0] == 0
-    zoo.main(["ship", str(tmp_path / "runs/tiny"), "tiny", "--store", str(store), "--store", str(store)])
-    eight = read_json(tmp_path / "zoo/tiny.int8.json")
+    zoo.main(["ship", str(tmp_path / "runs/tiny"), "tiny.vvc", "--store", str(store), "--store", str(store)])
+    eight = read_json(tmp_path / "zoo/tiny.vvc.int8.json")
     assert eight["calibration"]["data_keys"] == [read_json(store / "manifest.json")["data_key"]] * 2
     assert "not tested" in run("models")[1]
     assert run("evaluate", store, "-m", "tiny", "--exact", "-o", tmp_path / "results")[0] == 0
@@ -303,23 +310,23 @@ def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tm
 
     results = {model["name"]: model for model in read_json(tmp_path / "results/results.json")["models"]}
     _, card = load_model("tiny")
-    assert card["test"]["gain_db"] == results["zoo/tiny"]["gain_db"]
-    assert card.test.over_classes.bd_rate_y == results["zoo/tiny"]["over_classes"]["bd_rate_y"]
+    assert card["test"]["gain_db"] == results["zoo/tiny.vvc"]["gain_db"]
+    assert card.test.over_classes.bd_rate_y == results["zoo/tiny.vvc"]["over_classes"]["bd_rate_y"]
     assert f"**{card.test.over_classes.bd_rate_y:+.2f} %**" in table
     (listed,) = [weights for network in json.loads(run("models", "--json")[1]) for weights in network["weights"]]
     assert (listed["classes"], listed["bd_rate"]) == (2, card.test.over_classes.bd_rate_y)
-    assert card["test"]["integers_lose"]["db"] == results["zoo/tiny.int8"]["loss_to_float"]["db"]
+    assert card["test"]["integers_lose"]["db"] == results["zoo/tiny.vvc.int8"]["loss_to_float"]["db"]
     assert run("evaluate", store, "-m", "tiny", "--float", "-o", tmp_path / "float")[0] == 0
     zoo.write_figures(tmp_path / "float/results.json")
     assert load_model("tiny")[1]["test"] == card["test"]  # the loss of the integers is kept from before
     assert card["training"]["steps"] == 3
     assert card["sha256"] == load_model(tmp_path / "runs/tiny/best.safetensors")[1]["sha256"]
     assert table.count("\n") == 3
-    assert f"{results['zoo/tiny']['gain_db']['y']['mean']:+.3f}" in table.splitlines()[2]
+    assert f"{results['zoo/tiny.vvc']['gain_db']['y']['mean']:+.3f}" in table.splitlines()[2]
     # Weights that compute the same as before keep the test figures, and name the QPs and stores of both trainings.
     again = tmp_path / "runs/tiny/best.json"
     again.write_text(json.dumps(read_json(again) | {"qps": [17, 22]}))
-    zoo.main(["ship", str(tmp_path / "runs/tiny"), "tiny", "--store", str(store)])
+    zoo.main(["ship", str(tmp_path / "runs/tiny"), "tiny.vvc", "--store", str(store)])
     kept = load_model("tiny")[1]
     assert kept.qps == (17, 22, 27, 32, 37)
     assert kept["trained_on"] == card["trained_on"] * 2
@@ -327,13 +334,13 @@ def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tm
     status, _, error = run("evaluate", store, "-m", "small", "-o", tmp_path / "results")
     assert status == 1
     assert "small is neither a file nor the name of weights that come with codecnn: `codecnn models`" in error
-    save_weights(tmp_path / "zoo/tiny.safetensors", create_model("low_cost_17"), "low_cost_17", {})
+    save_weights(tmp_path / "zoo/tiny.vvc.safetensors", create_model("low_cost_17"), "low_cost_17", {})
     with pytest.raises(SystemExit, match="other weights"):
         zoo.write_figures(tmp_path / "results/results.json")
 
 
 def test_a_card_is_a_record_and_the_mapping_of_its_json(tmp_path):
-    path = FOLDER / f"{NAMES[0]}.json"
+    path = weights_path(NAMES[0]).with_suffix(".json")
     card, content = read_card(path), json.loads(path.read_text())
     assert json.dumps(dict(card)) == json.dumps(content), "all keys, in their order"
     assert (card["sha256"], card.get("none"), len(card)) == (card.sha256, None, len(content))

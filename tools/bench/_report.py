@@ -54,7 +54,7 @@ def _inference(network: str, size: str = "640x384") -> Job:
     return Job(f"inference-{network}-{size}", f"{words} {size} --runs 5", f"{words} 64x48 --runs 1")
 
 
-_INT8 = "--integers codecnn/models/shipped/{}.int8.safetensors"
+_INT8 = "--integers codecnn/models/shipped/{}.vvc.int8.safetensors"
 
 JOBS = (
     _inference("rdn_32_4_6_24"),
@@ -200,7 +200,7 @@ def quality_table(cards: Mapping[str, Card]) -> list[str]:
         gain, rate = (
             "–" if value is None else f"{value:+.{digits}f}" for value, digits in zip(figures, (4, 2), strict=True)
         )
-        source = f"`codecnn/models/shipped/{name}.json`" if card.test else "no test on its card"
+        source = f"card of `{name}`" if card.test else "no test on its card"
         lines.append(f"| `{name}` | {card.kmac_per_pixel:.1f} | {gain} | {rate} | {source} |")
     return lines
 

@@ -15,7 +15,7 @@ reconstruction before the codec's in-loop filters, which the store must hold: wh
 
 Examples:
   python tools/benchmark.py rivals stores/hevc_test --nrs ../NRS --inloop ../cnn_In-loop_filter -m low_cost_17.hevc
-  python tools/benchmark.py rivals stores/hevc_unf --unfiltered --inloop ../cnn_In-loop_filter -m low_cost_17_unf.hevc
+  python tools/benchmark.py rivals stores/hevc_unf --unfiltered --inloop ../cnn_In-loop_filter -m low_cost_17.hevc_unf
   python tools/benchmark.py rivals stores/diverse_test --nnpf ../fraunhoferhhi-vvdec -m low_cost_17
   python tools/benchmark.py rivals stores/diverse_test_av1 --aom ../aom -m low_cost_17.av1
 """

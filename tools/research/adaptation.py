@@ -1,7 +1,7 @@
 """Measure the BD-rate that updates of a filter gain, with all their bits, over the filter without update.
 
-    python tools/research/adaptation.py stores/video_test -m low_cost_yuv_17.video
-    python tools/research/adaptation.py stores/video_test -m low_cost_17.video --components y
+    python tools/research/adaptation.py stores/video_test -m low_cost_yuv_17.vvc_video
+    python tools/research/adaptation.py stores/video_test -m low_cost_17.vvc_video --components y
     python tools/research/adaptation.py stores/video_test -m low_cost_yuv_17 --onnx
 
 Every stream of the store is adapted by `codecnn adapt` and filtered with and without its update. The PSNRs are those of

@@ -1,7 +1,7 @@
 """Measure what neighbouring pictures can add to decoded or filtered ones.
 
     python tools/research/temporal.py stores/video_ra stores/video_ldb --qp 27,37 --step 3
-    python tools/research/temporal.py stores/video_ra --qp 27,37 --step 3 --model low_cost_17_dec_mc4.video
+    python tools/research/temporal.py stores/video_ra --qp 27,37 --step 3 --model low_cost_17.vvc_video_mc
 
 For every chosen picture, the least-squares combination of the decoded picture and its motion-compensated neighbours is
 fitted to the original, in four classes of matching error: an oracle, since the weights are fitted to the original of

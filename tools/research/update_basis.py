@@ -1,6 +1,6 @@
 """Measure what updates would save if a sequence sent coefficients of a basis that was trained on other sequences.
 
-    python tools/research/update_basis.py stores/clips -m low_cost_yuv_17.video -o sums
+    python tools/research/update_basis.py stores/clips -m low_cost_yuv_17.vvc_video -o sums
 
 The sums of `codecnn adapt` are collected for every stream of the store and kept in the folder of -o, so that a further
 run takes seconds. A basis of a component is the solution of the generalised eigenvalue problem of its streams: the

@@ -9,7 +9,7 @@ from codecnn.cli.application import EXAMPLES, RESUMABLE, app
 from codecnn.cli.console import err, print_facts, progress
 from codecnn.cli.options import Device, Exact, Frames, Json, Model, limit_threads, parse_bytes
 
-EXAMPLES["adapt"] = "codecnn adapt -m low_cost_yuv_17.video --original clip.y4m --stream clip.266 -o update.json"
+EXAMPLES["adapt"] = "codecnn adapt -m low_cost_yuv_17.vvc_video --original clip.y4m --stream clip.266 -o update.json"
 RESUMABLE.append("adapt")
 
 NOTHING_PAYS = 3

@@ -385,7 +385,7 @@ def test_errors_are_sentences(update, weights, original, yuv_weights, streams, r
     rest = ("--original", original, "--stream", streams["vvc_cra"], "-o", output)
     for argv, expected in (
         (("adapt", "-m", weights, *rest[:3], original, *rest[4:]), "no stream of VVC or HEVC"),
-        (("adapt", "-m", "low_cost_17_unf", *rest), "takes the plane unf_y, which a post-filter does not have"),
+        (("adapt", "-m", "low_cost_17.vvc_unf", *rest), "takes the plane unf_y, which a post-filter does not have"),
         (("filter", "-m", yuv_weights, "-i", streams["vvc_cra"], "-o", "x.y4m", "--update", update), "other weights"),
         (("filter", "-m", "low_cost_5", "-i", streams["vvc_cra"], "-o", "x.y4m", "--update", update), "other weights"),
         (
