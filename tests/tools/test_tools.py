@@ -74,7 +74,7 @@ def test_a_benchmark_returns_rows_and_a_failure_is_listed(capsys):
 
 def test_exactness_of_a_small_picture(tmp_path, capfd):
     Image.fromarray(np.random.default_rng(1).integers(0, 256, (60, 90, 3), dtype=np.uint8)).save(tmp_path / "a.png")
-    argv = [str(tmp_path / "a.png"), "-o", str(tmp_path / "lines.jsonl"), "--network", "zoo/low_cost_5.int8"]
+    argv = [str(tmp_path / "a.png"), "-o", str(tmp_path / "lines.jsonl"), "--network", "zoo/low_cost_5.vvc.int8"]
     assert exactness.main([*argv, "--gmacs", "0.001"]) == 0
     assert json.loads(capfd.readouterr().out)["differing"] == 0
 
