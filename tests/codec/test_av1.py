@@ -5,7 +5,6 @@ and trace_headers of ffmpeg.
 """
 
 import math
-import re
 import subprocess
 from dataclasses import replace
 from fractions import Fraction
@@ -15,9 +14,8 @@ import numpy as np
 import pytest
 from skimage.data import camera
 
-from codecnn.base.errors import ConfigError, EncoderError, FormatError, MissingFileError
+from codecnn.base.errors import EncoderError, FormatError, MissingFileError
 from codecnn.codec import (
-    Codec,
     CodecSettings,
     CodedSequence,
     aom_encode_argv,
@@ -71,12 +69,6 @@ def test_the_stream_has_the_index_of_the_qp(tmp_path, qp, codec):
     assert f"base_q_idx {indices[0]}, QP {qp}\n" in sequence.log.read_text()
 
 
-@pytest.mark.parametrize("qp", [0, 8, 14, 52, 63])
-def test_qps_without_a_quantiser_are_refused(qp):
-    with pytest.raises(ConfigError, match=f"no quantiser for QP {qp}: take "):
-        argv_of(qp=qp)
-
-
 def test_every_qp_from_15_to_51_has_a_quantiser():
     levels = [int(argv[argv.index("-crf") + 1]) for argv in (argv_of(qp=qp) for qp in range(15, 52))]
     assert levels == sorted(set(levels))
@@ -88,13 +80,6 @@ def test_every_qp_from_15_to_51_has_a_quantiser():
 
 def argv_of(video_format: VideoFormat = CLIP, command=aom_encode_argv, **settings) -> list[str]:
     return command("ffmpeg", "in.yuv", video_format, CodecSettings(**{"qp": 32, **settings}), "out.obu")
-
-
-@pytest.mark.parametrize(("name", "library"), [("av1", "libaom-av1"), ("svtav1", "libsvtav1")])
-def test_the_back_ends_meet_the_protocol(name, library):
-    codec: Codec = get_codec(name)
-    assert codec.name == name
-    assert re.fullmatch(rf"{library} \d\S+, ffmpeg \S+", codec.identity())
 
 
 def test_command_line_of_libaom():
@@ -128,58 +113,7 @@ def test_command_line_of_svt_av1():
     )
 
 
-@pytest.mark.parametrize(
-    ("command", "settings", "message"),
-    [
-        (aom_encode_argv, {"ctu_size": 32}, "32 is not one of AV1's 64, 128"),
-        (aom_encode_argv, {"preset": "9"}, "no preset '9': one of slower, .*, 8"),
-        (aom_encode_argv, {"params": {"aq-mode": "1:x=2"}}, "aq-mode='1:x=2'"),
-        (aom_encode_argv, {"internal_bit_depth": 8}, "10 bit cannot be coded at 8"),
-        (svt_encode_argv, {"ctu_size": 32}, "32 is not one of AV1's 64, 128"),
-        (svt_encode_argv, {"preset": "12"}, "no preset '12': one of slower, .*, 11"),
-        (svt_encode_argv, {"internal_bit_depth": 8}, "10 bit cannot be coded at 8"),
-    ],
-)
-def test_unsupported_settings_are_refused(command, settings, message):
-    with pytest.raises(ConfigError, match=message):
-        argv_of(replace(CLIP, bit_depth=10), command, **settings)
-
-
-def test_svt_av1_codes_420_only():
-    with pytest.raises(ConfigError, match="codes 4:2:0, not 400"):
-        argv_of(replace(CLIP, chroma="400"), svt_encode_argv)
-
-
 # --- coding --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("video_format", "internal"),
-    [
-        (CLIP, 8),
-        (CLIP, 10),
-        (VideoFormat(97, 65), 10),
-        (VideoFormat(35, 21, bit_depth=10), 10),
-        (VideoFormat(16, 16), 8),
-        (VideoFormat(96, 64, "400"), 8),
-        (VideoFormat(97, 63, "400"), 10),
-        (VideoFormat(96, 64, "422"), 10),
-        (VideoFormat(96, 64, "444"), 8),
-    ],
-    ids=lambda value: str(value).replace(" ", "-"),
-)
-def test_formats(tmp_path, video_format, internal):
-    """Code odd and small sizes, all chroma formats, and 8 bit at 10 bit; `encode` checks the samples' PSNR."""
-    sequence = encode(tmp_path, video_format, internal_bit_depth=internal)
-    assert sequence.format == replace(video_format, bit_depth=internal)
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == ["bitstream.obu", "decoded.yuv", "log.txt"]
-
-
-@pytest.mark.parametrize("video_format", [VideoFormat(97, 65), VideoFormat(16, 16, bit_depth=10)])
-def test_formats_of_svt_av1(tmp_path, video_format):
-    sequence = encode(tmp_path, video_format, codec="svtav1")
-    assert sequence.format == replace(video_format, bit_depth=10)
 
 
 @pytest.mark.parametrize("codec", ENCODERS)
@@ -227,36 +161,6 @@ def test_loop_filters_are_on_or_off_in_the_bitstream(tmp_path, codec):
     for sequence, value in ((on, 1), (off, 0)):
         values = traced(sequence.bitstream)
         assert set(values["enable_cdef"]) == set(values["enable_restoration"]) == {value}
-
-
-@pytest.mark.parametrize(
-    ("params", "error", "message"),
-    [
-        ({"no-such-thing": "1"}, ConfigError, "does not take the parameter no-such-thing"),
-        ({"aq-mode": "bad"}, ConfigError, "does not take the parameter aq-mode: Option aq-mode=bad"),
-        ({"enable-qm": "1"}, EncoderError, "varies its quantiser: using_qmatrix"),
-        ({"film-grain-test": "1"}, EncoderError, "has film grain parameters"),
-        ({"superres-mode": "1"}, ConfigError, "does not take the parameter superres-mode"),
-    ],
-)
-def test_parameters_that_contradict_the_settings_are_errors(tmp_path, params, error, message):
-    with pytest.raises(error, match=message):
-        encode(tmp_path, params=params)
-    assert not (tmp_path / "out" / "statistics.txt").exists()
-
-
-@pytest.mark.parametrize(
-    ("params", "error", "message"),
-    [
-        ({"no-such-thing": "1"}, ConfigError, "does not take the parameter no-such-thing=1"),
-        ({"key-frame-qindex-offset": "-20"}, EncoderError, "I frame at quantiser index 148, not as AI at index 168"),
-        ({"enable-qm": "1"}, EncoderError, "varies its quantiser: using_qmatrix"),
-        ({"film-grain": "10"}, EncoderError, "has film grain parameters"),
-    ],
-)
-def test_parameters_of_svt_av1_that_contradict_the_settings_are_errors(tmp_path, params, error, message):
-    with pytest.raises(error, match=message):
-        encode(tmp_path, codec="svtav1", params=params)
 
 
 def test_another_quantiser_or_width_is_an_error(tmp_path):
