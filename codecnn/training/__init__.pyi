@@ -11,7 +11,7 @@ from .compare import variant as variant
 from .distributed import is_first as is_first
 from .execution import training_runtime as training_runtime
 from .filter.objective import filter_loss as filter_loss
-from .filter.objective import psnr_gain as psnr_gain
+from .filter.objective import psnr_gains as psnr_gains
 from .loop import Trainer as Trainer
 from .loop import TrainingResult as TrainingResult
 from .loop import train as train

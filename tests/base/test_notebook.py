@@ -44,7 +44,7 @@ def test_results_are_tables():
     assert "psnr_v" not in rows.column_names  # no row has it
     assert both[0].to_arrow().to_pylist() == [row for row in rows.to_pylist() if row["model"] == "run/best"]
     assert {row["name"] for row in rows.to_pylist()} == {BASKETBALL, HOSTILE_NAME}
-    assert rows.to_pylist()[0]["psnr_y_filtered"] == both[0].sequences[0].psnr_y_filtered
+    assert rows.to_pylist()[0]["psnr_y_filtered"] == both[0].sequences[0].after.psnr["y"]
     assert isinstance(both, tuple)
     assert ResultsList().to_arrow().num_rows == 0
     assert ResultsList()._repr_html_() == ""

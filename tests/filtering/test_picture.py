@@ -19,7 +19,7 @@ from codecnn.filtering import (
 )
 from codecnn.models import as_card, create_model
 from codecnn.pictures.files import Picture, VideoFormat, create_video, open_video
-from codecnn.training import filter_loss, psnr_gain
+from codecnn.training import filter_loss, psnr_gains
 from tests.helpers.filters import row_of
 from tests.helpers.networks import SMALL, awaken, random_picture
 
@@ -92,7 +92,7 @@ def test_measurements_in_float32_are_not_reused_for_bfloat16(tiny_store, tmp_pat
     assert ["bfloat16" in result.device for result in results] == [False, False, True]
     first, again, quick = (result.sequences[0] for result in results)
     assert first == again
-    assert 0 < abs(quick.psnr_y_filtered - first.psnr_y_filtered) < 0.05
+    assert 0 < abs(quick.after.psnr["y"] - first.after.psnr["y"]) < 0.05
 
 
 def test_outside_the_trained_qps_the_network_gets_the_nearest():
@@ -245,10 +245,10 @@ def test_evaluation_and_validation_supply_the_declared_planes(tiny_store):
     model = create_model("rdn_yuv", **SMALL, planes=["rec_y", "rec_u", "rec_v", "unf_y", "qp"])
     with_unfiltered = with_files(unit, unfiltered=unit.original_file)
     row = row_of(model, with_unfiltered)
-    assert row.psnr_u_filtered == row.psnr_u
-    assert psnr_gain(model, [with_unfiltered], "cpu") == {unit.qp: 0.0}
+    assert row.after.psnr["u"] == row.before.psnr["u"]
+    assert psnr_gains(model, [with_unfiltered], "cpu")["y"] == {unit.qp: 0.0}
     awaken(model)
-    assert row_of(model, with_unfiltered).psnr_v_filtered < row.psnr_v
+    assert row_of(model, with_unfiltered).after.psnr["v"] < row.before.psnr["v"]
     with pytest.raises(StoreError, match="'unf_y'"):
         row_of(model, unit)
 

@@ -14,7 +14,7 @@ from codecnn.dataset import build_store
 from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter
 from codecnn.models import load_model
-from codecnn.training import FilterSettings, psnr_gain
+from codecnn.training import FilterSettings, psnr_gains
 from codecnn.training.filter import filter_task, gains_by_store
 from tests.helpers.networks import awaken
 from tests.helpers.training import train_filter
@@ -76,7 +76,7 @@ def test_validation_states_the_gain_of_each_store(mix, tiny_store):
     model = awaken(task.model)
     figures = task.validate(model, torch.device("cpu")).figures
     expected = {
-        store.folder.name: np.mean(list(psnr_gain(model, store.split("val"), "cpu").values())) for store, _ in mix
+        store.folder.name: np.mean(list(psnr_gains(model, store.split("val"), "cpu")["y"].values())) for store, _ in mix
     }
     assert figures["gain_by_store_db"] == pytest.approx(expected)
     assert len(set(expected.values())) == 3

@@ -12,8 +12,8 @@ from codecnn.base.errors import CodecnnError, ConfigError, StoreError
 from codecnn.dataset import TrainingBatches
 from codecnn.filtering import FloatFilter
 from codecnn.models import create_model, load_model
-from codecnn.training import FilterSettings, Trainer, filter_loss, psnr_gain, train_task, warmup_cosine
-from codecnn.training.filter import psnr_gains, trained_on
+from codecnn.training import FilterSettings, Trainer, filter_loss, psnr_gains, train_task, warmup_cosine
+from codecnn.training.filter import trained_on
 from codecnn.training.optimiser import MovingAverage
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.toy_task import SETTINGS as TOY_SETTINGS
@@ -62,8 +62,8 @@ def test_one_batch_can_be_fitted(tiny_store):
 
 def test_gain_of_identity_is_zero_and_of_noise_negative(tiny_store):
     units = tiny_store.split("val")
-    assert psnr_gain(create_model("rdn", **SMALL), units, "cpu") == {32: 0.0, 42: 0.0}
-    worse = psnr_gain(awaken(create_model("rdn", **SMALL)), units, "cpu")
+    assert psnr_gains(create_model("rdn", **SMALL), units, "cpu")["y"] == {32: 0.0, 42: 0.0}
+    worse = psnr_gains(awaken(create_model("rdn", **SMALL)), units, "cpu")["y"]
     assert all(gain < -0.1 for gain in worse.values())
 
 
@@ -123,7 +123,7 @@ def test_files_of_a_run(tiny_store, tmp_path):
     assert last.best_score == max(row["gain_mean_db"] for row in metrics)
     assert (last.last, last.weights) == (metrics[-1], run / "best.safetensors")
     model, card = load_model(run / "best.safetensors")
-    gain = psnr_gain(model, tiny_store.split("val"), "cpu")
+    gain = psnr_gains(model, tiny_store.split("val"), "cpu")["y"]
     best = max(metrics, key=lambda row: row["gain_mean_db"])
     assert {str(qp): value for qp, value in gain.items()} == pytest.approx(best["gain_db"])
     assert card["data_key"] == tiny_store.data_key

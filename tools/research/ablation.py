@@ -36,7 +36,7 @@ from codecnn.base.errors import ConfigError
 from codecnn.base.files import read_json, write_json, write_text
 from codecnn.dataset import open_store
 from codecnn.models import load_model, pick_device, weights_path
-from codecnn.training import CHECKPOINT, FilterSettings, Schema, psnr_gain, train
+from codecnn.training import CHECKPOINT, FilterSettings, Schema, psnr_gains, train
 
 
 class Variant(Schema):
@@ -111,7 +111,7 @@ class Runs:
         network, card = load_model(trained.weights)
         device = pick_device(settings.device)
         units = open_store(self.options.test).split(self.options.split)
-        gain = psnr_gain(network.to(device), units, device)
+        gain = psnr_gains(network.to(device), units, device)["y"]
         result = {
             "name": name,
             "kmac_per_pixel": card.kmac_per_pixel,

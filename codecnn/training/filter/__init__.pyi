@@ -1,5 +1,4 @@
 from .objective import filter_loss as filter_loss
-from .objective import psnr_gain as psnr_gain
 from .objective import psnr_gains as psnr_gains
 from .task import FilterTask as FilterTask
 from .task import Mix as Mix

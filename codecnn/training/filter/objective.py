@@ -173,11 +173,6 @@ def limit_pictures(units: Sequence[Unit], pictures: int | None) -> list[Unit]:
     return [unit for qp in sorted(kept) for unit in kept[qp]]
 
 
-def psnr_gain(model: FilterNetwork, units: Sequence[Unit], device: str | torch.device) -> dict[int, float]:
-    """Return the luma PSNR gain in dB by QP; see `psnr_gains`."""
-    return psnr_gains(model, units, device)["y"]
-
-
 def psnr_gains(model: FilterNetwork, units: Sequence[Unit], device: str | torch.device) -> dict[str, dict[int, float]]:
     """Measure the PSNR gain of each component that a network filters, on whole pictures.
 
