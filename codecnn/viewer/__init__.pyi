@@ -15,7 +15,6 @@ from .page import Page as Page
 from .page import Viewed as Viewed
 from .page import build_page as build_page
 from .page import view as view
-from .page import write_page as write_page
 from .server import PageServer as PageServer
 from .shown import FILTERED as FILTERED
 from .shown import Header as Header

@@ -172,20 +172,6 @@ def _find_unit(folder: Path, sequence: str | None, qp: int | None) -> Unit:
     raise ConfigError(f"store {folder} has no unit at QP {qp}: it has {', '.join(map(str, qps))}")
 
 
-def write_page(path: Path | str, title: str, pictures: Iterable[Shown]) -> Viewed:
-    """Write the HTML page of a view; its security policy allows no script but that of the page.
-
-    Args:
-        path: Page to write.
-        title: Title of the page; the numbers of the pictures are added.
-        pictures: Views of the pictures; one at a time is in memory without compression.
-
-    Returns:
-        A summary of the page.
-    """
-    return Page.of(title, pictures).write(Path(path))
-
-
 class _Chunks:
     """Compressed data of the page, which the browser reads piece by piece."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from codecnn.filtering.decisions.rate_distortion import START, State, adapt
+from codecnn.filtering.decisions.rate_distortion import START, State, next_state
 
 FIRST_RANGE = 510
 """ivlCurrRange at the start (clause 9.3.2.5)."""
@@ -44,7 +44,7 @@ class FlagEncoder:
         if value != more_probable:
             self.low += self.interval
             self.interval = less
-        self.states[context] = adapt(state, value)
+        self.states[context] = next_state(state, value)
         while self.interval < 256:
             self.low, self.interval, self.shifts = 2 * self.low, 2 * self.interval, self.shifts + 1
 
@@ -91,7 +91,7 @@ class FlagDecoder:
             value = not value
             self._offset -= self._interval
             self._interval = less
-        self.states[context] = adapt(state, value)
+        self.states[context] = next_state(state, value)
         while self._interval < 256:
             bit = self._bits[self._position : self._position + 1] == "1"
             self._offset, self._interval, self._position = (

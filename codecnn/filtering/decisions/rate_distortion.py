@@ -95,7 +95,7 @@ def flag_bits(flags: BoolArray) -> float:
     for index, value in enumerate(values):
         context = context_of(values, index, flags.shape[1])
         bits += _bits(states[context], value)
-        states[context] = adapt(states[context], value)
+        states[context] = next_state(states[context], value)
     return bits
 
 
@@ -134,7 +134,7 @@ def choose_flags(gains: npt.NDArray[np.float64], lambda_: float) -> BoolArray:
         for place, (cost, link, context) in enumerate(extensions[:_BEAM]):
             _, recent, states = beam[link >> 1]
             value = link & 1
-            states = (*states[:context], adapt(states[context], bool(value)), *states[context + 1 :])
+            states = (*states[:context], next_state(states[context], bool(value)), *states[context + 1 :])
             longer.append((cost, (recent << 1 | value) & recent_mask, states))
             links[index, place] = link
         beam = longer
@@ -160,7 +160,7 @@ def _bits(state: State, value: bool) -> float:
     return -math.log2(probability if value else 1 - probability)
 
 
-def adapt(state: State, value: bool) -> State:
+def next_state(state: State, value: bool) -> State:
     """Return the state of a context after a bin."""
     # An estimate moves towards the bin's value by 1/4 or 1/32 of the distance: one follows quickly, the other averages
     # over more bins. The shifts truncate, so that neither reaches 0 or 1, where the other value would cost infinitely

@@ -8,7 +8,6 @@ from .ffmpeg import ffmpeg_path as ffmpeg_path
 from .ffmpeg import output_of as output_of
 from .ffmpeg import require_encoder as require_encoder
 from .ffmpeg import run as run
-from .files import VIDEO_SUFFIXES as VIDEO_SUFFIXES
 from .files import VideoSummary as VideoSummary
 from .files import VideoWriter as VideoWriter
 from .files import check_video as check_video

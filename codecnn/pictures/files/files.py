@@ -34,8 +34,6 @@ from codecnn.pictures.files.y4m import format_frame_line, format_header, open_y4
 
 _CONTAINERS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".ivf"}
 _STREAMS = {".obu", ".264", ".h264", ".265", ".h265", ".hevc", ".266", ".h266", ".vvc"}
-VIDEO_SUFFIXES = frozenset(_CONTAINERS | _STREAMS | {".yuv", ".raw", ".y4m"})
-"""Lower-case suffixes of files that are no still pictures."""
 _NOT_RAW = STILL_SUFFIXES | _CONTAINERS | _STREAMS
 """Suffixes that `create_video` refuses because programs take such files for something else."""
 
