@@ -297,8 +297,9 @@ def _coefficient_rows(result: Correlation) -> Iterable[Sequence[Any]]:
     for target, table in result.targets.items():
         for name, rows in table.rows.items():
             for predictor, coefficients in rows.predictors.items():
+                values = coefficients._asdict()
                 for coefficient in _COEFFICIENTS:
-                    names = (target, name, predictor, coefficient, getattr(coefficients, coefficient))
+                    names = (target, name, predictor, coefficient, values[coefficient])
                     limits = [coefficients.interval(kind, coefficient) for kind in ("by_picture", "by_ctu")]
                     by_picture, by_ctu = (interval or _NO_INTERVAL for interval in limits)
                     yield *names, *by_picture, *by_ctu, rows.n, rows.pictures

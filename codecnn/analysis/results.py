@@ -70,7 +70,9 @@ class Coefficients(NamedTuple):
 
     def interval(self, kind: str, coefficient: str) -> Interval:
         """Return the interval of a coefficient by a kind of resampling, or None."""
-        return getattr(self.ci95.get(kind), coefficient, None)
+        intervals = self.ci95.get(kind)
+        found: Interval = None if intervals is None else intervals._asdict().get(coefficient)
+        return found
 
 
 class TargetRows(NamedTuple):

@@ -38,7 +38,6 @@ TARGET_PLANES = ORIGINAL_PLANES | TEACHER_PLANES
 FILE_PLANES = SAMPLE_PLANES | TARGET_PLANES
 """Planes that are cut from files of pictures."""
 
-CHROMA_TARGETS = ("u", "v")
 CHROMA_FLOOR = 1 / 32
 """Smallest chroma error of a picture, relative to its luma error.
 
@@ -244,9 +243,9 @@ class PatchReader:
             self._values[SLICE_TYPE_PLANE] = np.array(inter, dtype=np.float32)
         luma = [_luma_mse(picture.psnr_y) for picture in pictures]
         self._mses = {"picture_mse": np.array(luma, dtype=np.float32)}
-        for name in CHROMA_TARGETS:
+        chroma = {"u": [picture.psnr_u for picture in pictures], "v": [picture.psnr_v for picture in pictures]}
+        for name, psnrs in chroma.items():
             if f"orig_{name}" in self.planes:
-                psnrs = [getattr(picture, f"psnr_{name}") for picture in pictures]
                 mses = [_chroma_mse(psnr, mse) for psnr, mse in zip(psnrs, luma, strict=True)]
                 self._mses[f"picture_mse_{name}"] = np.array(mses, dtype=np.float32)
 

@@ -1,6 +1,5 @@
 """Recipe files: the pictures, the encoder, the QPs and the splits that define a store."""
 
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -302,9 +301,13 @@ class Recipe(_Spec):
     def _check_in_loop(self) -> None:
         if self.in_loop is None:
             return
-        required: Mapping[str, Any] = {"codec": "vvc", "configuration": "ldb", "ctc": False}
-        for key, value in required.items():
-            if (given := getattr(self, key)) != value:
+        required = (
+            ("codec", self.codec, "vvc"),
+            ("configuration", self.configuration, "ldb"),
+            ("ctc", self.ctc, False),
+        )
+        for key, given, value in required:
+            if given != value:
                 raise ValueError(f"in_loop goes with {key}: {str(value).lower()}, not {str(given).lower()}")
 
     def _check_rebuilt_planes(self) -> None:

@@ -283,9 +283,9 @@ def _variant_stats(units: Iterable[Unit]) -> dict[str, Any]:
     if not variants:
         return {}
     stats: dict[str, Any] = {"sequences": len(variants)}
+    given = [variant.model_dump(exclude_unset=True) for variant in variants]
     for name in ("scale", "blur", "sharpen", "contrast", "gamma"):
-        values = [getattr(variant, name) for variant in variants if name in variant.model_fields_set]
-        if values:
+        if values := [operations[name] for operations in given if name in operations]:
             stats[name] = {"sequences": len(values), "range": [min(values), max(values)]}
     stats["kernels"] = dict(sorted(Counter(variant.kernel for variant in variants if variant.scale < 1).items()))
     stats["linear_light"] = sum(variant.linear_light and variant.scale < 1 for variant in variants)

@@ -64,7 +64,7 @@ class Unit(CodedUnit):
                 "block_planes", "transforms" or "strengths" for planes of 4x4 cells; "neighbours",
                 "second_neighbours" or "references" for temporal planes.
         """
-        return getattr(self, f"{file}_file") is not None
+        return self._named_files()[file] is not None
 
     def path(self, file: str) -> Path:
         """Return the path of a file, named as in `has`.
@@ -72,10 +72,29 @@ class Unit(CodedUnit):
         Raises:
             StoreError: The unit has no such file.
         """
-        name: str | None = getattr(self, f"{file}_file")
+        name = self._named_files()[file]
         if name is None:
             raise StoreError(f"sequence {self.name!r} of store {self.folder} has no file {file}")
         return self.folder / name
+
+    def _named_files(self) -> dict[str, str | None]:
+        """Return the files of the unit by the names of `has`."""
+        return {
+            "original": self.original_file,
+            "bitstream": self.bitstream_file,
+            "decoded": self.decoded_file,
+            "unfiltered": self.unfiltered_file,
+            "prediction": self.prediction_file,
+            "residual": self.residual_file,
+            "strengths": self.strengths_file,
+            "neighbours": self.neighbours_file,
+            "second_neighbours": self.second_neighbours_file,
+            "references": self.references_file,
+            "blocks": self.blocks_file,
+            "block_planes": self.block_planes_file,
+            "transforms": self.transforms_file,
+            "teacher": self.teacher_file,
+        }
 
     @property
     def original_path(self) -> Path:

@@ -190,7 +190,9 @@ def unit_record(
     optional: dict[str, Any] = {
         name: f"{place}/{path.name}" for name, path in candidates.items() if path and path.exists()
     }
-    optional |= {name: _mean([getattr(p, name) for p in pictures]) for name in ("psnr_y", "psnr_u", "psnr_v")}
+    optional["psnr_y"] = _mean([picture.psnr_y for picture in pictures])
+    optional["psnr_u"] = _mean([picture.psnr_u for picture in pictures])
+    optional["psnr_v"] = _mean([picture.psnr_v for picture in pictures])
     optional |= {"bits": coded.bits} if coded.bits is not None else {}
     optional |= {"no_blocks": no_blocks} if no_blocks else {}
     optional |= {"variant": original.variant} if original.variant else {}

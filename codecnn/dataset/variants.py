@@ -83,8 +83,9 @@ class VariantsSpec(BaseModel):
             return uniform(seed, name, number, operation)
 
         values: dict[str, Any] = {"number": number}
-        for operation in ("scale", "blur", "sharpen", "contrast", *(("gamma",) if still else ())):
-            draw: UniformDraw | None = getattr(self, operation)
+        draws: dict[str, UniformDraw | None] = {"scale": self.scale, "blur": self.blur, "sharpen": self.sharpen}
+        draws |= {"contrast": self.contrast, "gamma": self.gamma if still else None}
+        for operation, draw in draws.items():
             if draw is not None and chance(f"{operation} at all") < draw.share:
                 first, last = draw.range
                 values[operation] = round(first + (last - first) * chance(operation), 4)

@@ -247,10 +247,10 @@ class BFloat16Filter(FloatFilter):
     precision = "bfloat16"
 
     def __init__(self, model: nn.Module, **options: Unpack[FilterOptions]) -> None:
-        model = adapt(model)
-        if getattr(model, "predicts_picture", False):
+        network = adapt(model)
+        if network.predicts_picture:
             raise ConfigError("a network with output: picture needs 10 bits for its samples, and bfloat16 has 8")
-        super().__init__(model, **options)
+        super().__init__(network, **options)
 
     def _compute(self, window: dict[str, Tensor]) -> NetworkOutput:
         with torch.autocast(self.device.type, torch.bfloat16):

@@ -63,6 +63,9 @@ class FilterNetwork(nn.Module):
     LIFTS: tuple[str, ...] = ()
     """Options (widths) that are multiplied by s² when a network of shuffle 1 is lifted to shuffle s."""
 
+    predicts_picture: bool = False
+    """Whether the output is the picture itself and not a residual, so that its samples need more bits than bfloat16."""
+
     options: dict[str, Any]
 
     def __init__(

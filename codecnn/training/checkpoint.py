@@ -19,9 +19,6 @@ from codecnn.training.run_folder import CHECKPOINT, CONFIG, LOG, METRICS, SCHEMA
 from codecnn.training.settings import FREE, LoopSettings
 from codecnn.training.task import CODE, Task
 
-_NUMBERS = ("step", "reported", "best", "seconds", "training", "waiting")
-"""Fields of State that a checkpoint stores as plain numbers."""
-
 
 @dataclass
 class State:
@@ -99,7 +96,12 @@ class State:
     def save(self, path: Path) -> None:
         """Write the checkpoint; `losses` must have been called after the last step."""
         content = {
-            **{name: getattr(self, name) for name in _NUMBERS},
+            "step": self.step,
+            "reported": self.reported,
+            "best": self.best,
+            "seconds": self.seconds,
+            "training": self.training,
+            "waiting": self.waiting,
             "losses": self._settled,
             "form": None if self.form is None else asdict(self.form),
             "model": self.model.state_dict(),
@@ -124,8 +126,9 @@ class State:
                 self.averaged.load_state_dict(content["averaged"])
             self.optimiser.load_state_dict(content["optimiser"])
             self.schedule.load_state_dict(content["schedule"])
-            for name in _NUMBERS:
-                setattr(self, name, content[name])
+            self.step, self.reported, self.best = content["step"], content["reported"], content["best"]
+            self.seconds, self.training = content["seconds"], content["training"]
+            self.waiting = content["waiting"]
             self._settled = content["losses"]
             self.form = None if content["form"] is None else Form(**content["form"])
         except Exception as error:  # arbitrary bytes can break the reader anywhere

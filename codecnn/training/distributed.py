@@ -217,8 +217,7 @@ def synchronise_norms(model: nn.Module, process: Process) -> str | None:
     if process.world == 1 or not norms:
         return None
     for name, norm in norms.items():
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, _synchronised(norm, process.device))
+        model.set_submodule(name, _synchronised(norm, process.device))
     return "batch norm is synchronised over the processes"
 
 
@@ -226,8 +225,10 @@ def _synchronised(norm: BatchNorm, device: torch.device) -> nn.Module:
     """Return a synchronised norm with the parameters, buffers and mode of another one."""
     kind = nn.SyncBatchNorm if device.type == "cuda" else SynchronisedNorm
     synchronised = kind(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
-    for key, tensor in (*norm.named_parameters(), *norm.named_buffers()):
-        setattr(synchronised, key, tensor)
+    for key, parameter in norm.named_parameters():
+        synchronised.register_parameter(key, parameter)
+    for key, buffer in norm.named_buffers():
+        synchronised.register_buffer(key, buffer)
     synchronised.train(norm.training)
     if "train" in vars(norm):  # frozen, see `stay_in_evaluation`
         stay_in_evaluation(synchronised)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from codecnn.base.runtime import THREAD_VARIABLES, Compile, Runtime, default_threads
+from codecnn.models import FilterNetwork
 from codecnn.training.distributed import gather
 from codecnn.training.settings import LoopSettings
 from codecnn.training.task import Batch
@@ -261,7 +262,7 @@ def fastest(
         return dataclasses.replace(timing, step=timing.step * settings.accumulate)
 
     # A network that predicts the picture itself produces 10-bit samples, and bfloat16 has 8 bits.
-    supports_bfloat16 = not getattr(model, "predicts_picture", False)
+    supports_bfloat16 = not (isinstance(model, FilterNetwork) and model.predicts_picture)
     return choose(settings, measure, steps, supports_bfloat16=supports_bfloat16)
 
 

@@ -199,8 +199,10 @@ class Diagnosis:
 
     def _problems(self, health: Health) -> dict[tuple[str, str], str]:
         """Return the problems of one measurement as sentences by kind and layer, the worst layers first."""
-        name = "muon_rate" if self._settings.optimiser == "muon" else "learning_rate"
-        lower = f"lower training.{name}, for instance to {getattr(self._settings, name) / 4:.1g}"
+        name, rate = "learning_rate", self._settings.learning_rate
+        if self._settings.optimiser == "muon":
+            name, rate = "muon_rate", self._settings.muon_rate
+        lower = f"lower training.{name}, for instance to {rate / 4:.1g}"
         problems = {}
         if health.activity is not None:
             activity = health.activity

@@ -119,7 +119,7 @@ def blocks_of_units(units: npt.NDArray[np.int32], inter: npt.NDArray[np.int32], 
 
 
 def blocks_of_table(table: BlockTable, standard: Standard) -> Blocks:
-    """Convert the CU table of one picture, with MIP, ISP, MRL and skip if it has these columns.
+    """Convert the CU table of one picture, with MIP, ISP, MRL and skip if they are known.
 
     Args:
         table: The CUs of the picture.
@@ -128,13 +128,11 @@ def blocks_of_table(table: BlockTable, standard: Standard) -> Blocks:
     Returns:
         The CUs.
     """
-    columns = np.column_stack([getattr(table, name) for name in COLUMNS])
-    unknown = np.full(len(table), UNKNOWN, np.int32)
-    mip, isp, mrl, skip = (getattr(table, name, unknown) for name in ("mip", "isp", "mrl", "skip"))
+    columns = np.column_stack([table.columns[name] for name in COLUMNS])
     return _blocks(
         columns,
-        np.column_stack([table.channel, table.pred_mode, table.intra_mode, mip]),
-        np.column_stack([table.channel, isp, mrl, table.bdpcm, table.lfnst, skip]),
+        np.column_stack([table.channel, table.pred_mode, table.intra_mode, table.mip]),
+        np.column_stack([table.channel, table.isp, table.mrl, table.bdpcm, table.lfnst, table.skip]),
         lambda channel, pred, intra, mip: (
             _chroma() if channel else mode_of(pred, intra, mip=mip > 0, standard=standard)
         ),

@@ -1,6 +1,6 @@
 """The CU table, and planes painted from it: samples of one column, depths of CTUs, and 4x4 cells for networks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, cast
 
@@ -119,11 +119,11 @@ class BlockTable:
 
     def __post_init__(self) -> None:
         for name in (*TRANSFORM_COLUMNS, *TOOL_COLUMNS):
-            if not len(getattr(self, name)):
+            if not len(self.columns[name]):
                 object.__setattr__(self, name, np.full(len(self.poc), UNKNOWN, np.int32))
         for name in ALL_COLUMNS:
-            object.__setattr__(self, name, _int_column(name, getattr(self, name)))
-        lengths = {len(getattr(self, name)) for name in ALL_COLUMNS}
+            object.__setattr__(self, name, _int_column(name, self.columns[name]))
+        lengths = {len(values) for values in self.columns.values()}
         if len(lengths) > 1:
             raise TableError(f"columns of block statistics have different lengths: {sorted(lengths)}")
         if not np.isin(self.channel, (LUMA, CHROMA)).all():
@@ -132,17 +132,22 @@ class BlockTable:
     def __len__(self) -> int:
         return len(self.poc)
 
+    @property
+    def columns(self) -> Mapping[str, IntColumn]:
+        """The columns by name, in the order of `ALL_COLUMNS`."""
+        return vars(self)
+
     def select(self, rows: npt.NDArray[Any]) -> "BlockTable":
         """Return the rows that a boolean mask of shape (n,) or an array of row numbers selects."""
-        return BlockTable(*(getattr(self, name)[rows] for name in ALL_COLUMNS))
+        return BlockTable(**{name: values[rows] for name, values in self.columns.items()})
 
     def has_values(self, column: str) -> bool:
         """Return whether any luma CU has a value of `column`."""
-        return bool((getattr(self, column)[self.channel == LUMA] != UNKNOWN).any())
+        return bool((self.columns[column][self.channel == LUMA] != UNKNOWN).any())
 
     def without_transforms(self) -> "BlockTable":
         """Return the same table with all TRANSFORM_COLUMNS set to -1."""
-        return BlockTable(**{name: getattr(self, name) for name in ALL_COLUMNS if name not in TRANSFORM_COLUMNS})
+        return BlockTable(**{name: values for name, values in self.columns.items() if name not in TRANSFORM_COLUMNS})
 
     def to_arrow(self) -> pa.Table:
         """Return an Arrow table of int32 columns, in which `channel` is the text "L" or "C".
@@ -152,7 +157,7 @@ class BlockTable:
         groups = (TRANSFORM_COLUMNS, TOOL_COLUMNS)
         used = (group for group in groups if any(self.has_values(name) for name in group))
         names = [*COLUMNS, *(name for group in used for name in group)]
-        columns: dict[str, Any] = {name: pa.array(getattr(self, name), pa.int32()) for name in names}
+        columns: dict[str, Any] = {name: pa.array(self.columns[name], pa.int32()) for name in names}
         columns["channel"] = pa.array(np.array(CHANNEL_NAMES, dtype=object)[self.channel], pa.string())
         return pa.table(columns)
 
@@ -255,7 +260,7 @@ def block_planes(
                 plane[:] = _edges(cu_index)
             else:
                 # The appended value is what index -1, a cell without a CU, selects.
-                plane[:] = np.append(_int8_values(getattr(table, name)[cus], poc, name), np.int8(UNKNOWN))[cu_index]
+                plane[:] = np.append(_int8_values(table.columns[name][cus], poc, name), np.int8(UNKNOWN))[cu_index]
     return planes
 
 
@@ -318,12 +323,12 @@ def rasterise(table: BlockTable, poc: int, column: str, width: int, height: int)
     if column not in ALL_COLUMNS:
         raise TableError(f"block statistics have no column {column!r}: one of {', '.join(ALL_COLUMNS)}")
     rows = np.flatnonzero((table.poc == poc) & (table.channel == LUMA))
-    values = getattr(table, column)[rows]
+    values = table.columns[column][rows]
     limits = np.iinfo(np.int16)
     if values.size and (values.min() < limits.min or values.max() > limits.max):
         raise TableError(f"column {column} of POC {poc} holds values beyond 16 bit")
     # int64, because x + w of a damaged table may overflow int32.
-    positions = np.array([getattr(table, name)[rows] for name in ("x", "y", "w", "h")], np.int64)
+    positions = np.array([values[rows] for values in (table.x, table.y, table.w, table.h)], np.int64)
     return cast(npt.NDArray[np.int16], _paint(positions, values, np.full((height, width), UNKNOWN, np.int16)))
 
 

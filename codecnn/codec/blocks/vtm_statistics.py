@@ -224,10 +224,10 @@ def write_vtm_stats(path: Path | str, table: BlockTable, *, width: int = 0, heig
             f"{path}: the CU of POC {table.poc[row]} at ({table.x[row]}, {table.y[row]}) has no depth, "
             "which every CU of a VTM trace has"
         )
-    columns: dict[str, npt.NDArray[np.integer]] = {name: getattr(table, name) for name in POSITION_COLUMNS}
+    columns: dict[str, npt.NDArray[np.integer]] = {name: table.columns[name] for name in POSITION_COLUMNS}
     ranges = {}
     for name, (channel, index) in STATISTICS.items():
-        values = getattr(table, VALUES[index])
+        values = table.columns[VALUES[index]]
         # Masked cells have no line.
         columns[name] = np.ma.masked_where((table.channel != channel) | (values == UNKNOWN), values)
         ranges[name] = RANGES[VALUES[index]]

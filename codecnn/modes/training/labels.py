@@ -272,8 +272,11 @@ class LabelledBlocks:
         self.parts = tuple(parts)
         first = parts[0][0]
         for cache, _ in parts:
-            for name in ("standard", "ctu_size"):
-                if getattr(cache, name) != getattr(first, name):
+            for name, same in (
+                ("standard", cache.standard == first.standard),
+                ("ctu_size", cache.ctu_size == first.ctu_size),
+            ):
+                if not same:
                     raise TableError(
                         f"{cache.table} and {first.table} have labels of a different {name}: label both alike"
                     )

@@ -198,7 +198,7 @@ def _no_identity(model: FilterNetwork, settings: FilterSettings) -> str | None:
     """Return why a filter network does not start as the identity, or None if it does."""
     if settings.start is not None and settings.start.weights is not None:
         return f"training starts from {settings.start.weights}"
-    if getattr(model, "predicts_picture", False):
+    if model.predicts_picture:
         return "the network predicts the picture itself (output: picture) and does not start as the identity"
     if model.options.get("initialisation") == "torch":
         return "the network has the initial weights of torch (initialisation: torch) and does not start as the identity"

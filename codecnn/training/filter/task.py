@@ -157,9 +157,8 @@ class FilterTask:
         figures |= {"gain_mean_db" if name == "y" else f"gain_{name}_mean_db": mean for name, mean in means.items()}
         if by_store := gains_by_store(self.validation, unit_gains):
             figures["gain_by_store_db"] = by_store
-        score = float(
-            np.average([*means.values()], weights=[getattr(self.settings.components, name) for name in means])
-        )
+        weights = self.settings.components.model_dump()
+        score = float(np.average([*means.values()], weights=[weights[name] for name in means]))
         return ValidationResult(score, figures)
 
     def config(self) -> dict[str, Any]:
@@ -226,7 +225,7 @@ def filter_task(
     sources = [(store.split("train"), share) for store, share in mix]
     validation = validation_units(mix, settings.validation_pictures)
     model = create_model(network, **options)
-    if settings.precision == "bfloat16" and getattr(model, "predicts_picture", False):
+    if settings.precision == "bfloat16" and model.predicts_picture:
         raise ConfigError(
             f"network {network!r} with output: picture cannot be trained in bfloat16, which has 8 bits, while samples "
             "may have 10: set training.precision to float32"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError
 from codecnn.vvc.intra.transforms import Array, cast, library
 
@@ -124,7 +125,7 @@ def reference_positions(
     x, y = positions[:, :1] + line_x, positions[:, 1:] + line_y
     inside = (x >= 0) & (y >= 0) & (x < picture_width) & (y < picture_height)
     x, y = np.where(inside, x, 0), np.where(inside, y, 0)
-    ctus_per_row = -(-picture_width // ctu_size)
+    ctus_per_row = ceil_div(picture_width, ctu_size)
     block_order = _coding_order(positions[:, :1], positions[:, 1:], ctu_size, ctus_per_row)
     available = inside & (_coding_order(x, y, ctu_size, ctus_per_row) < block_order)
     # The running maximum of the available indices substitutes each sample by the one before it; indices before the
