@@ -17,7 +17,7 @@ import torch
 
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.codec import LIBRARY_VARIABLE, CodedPicture
-from codecnn.evaluation.rows import mean_rates
+from codecnn.evaluation import mean_rates
 from codecnn.pictures.files import Picture, VideoFormat, convert, open_raw, open_video
 from codecnn.pictures.metrics import psnr
 from codecnn.signalling.in_loop import (
