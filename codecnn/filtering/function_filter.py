@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from codecnn.base.errors import ConfigError, ModelError
-from codecnn.filtering.planes import NO_PLANES, Array, Planes, check_slice_qp, components, round_samples
+from codecnn.filtering.planes import NO_PLANES, Planes, check_slice_qp, components, round_samples
+from codecnn.models.graph import Array
 from codecnn.pictures.files import Picture
 
 

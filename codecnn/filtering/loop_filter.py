@@ -25,9 +25,10 @@ from codecnn.filtering.decisions import (
     write_message,
 )
 from codecnn.filtering.integer import ExactFilter, integer_path, is_integer, load_integer
-from codecnn.filtering.planes import Array, PictureFilter, round_samples, slice_type_plane
+from codecnn.filtering.planes import PictureFilter, round_samples, slice_type_plane
 from codecnn.filtering.sequence import QP_OFFSETS, Decisions, Filtered
 from codecnn.models import card_path, path_of_sha256, weights_path
+from codecnn.models.graph import Array
 from codecnn.pictures.files import Picture, VideoFormat
 from codecnn.vvc.decoder import HookedPicture
 from codecnn.vvc.syntax import (

@@ -20,7 +20,6 @@ from codecnn.base.planes import QP_SCALE
 from codecnn.base.runtime import Runtime, applied
 from codecnn.filtering.planes import (
     NO_PLANES,
-    Array,
     Planes,
     PlaneSource,
     check_slice_qp,
@@ -42,6 +41,7 @@ from codecnn.filtering.tiles import (
     plane_tensors,
 )
 from codecnn.models import Card, FilterNetwork, NetworkOutput, adapt, as_card, has_user_code, prepare
+from codecnn.models.graph import Array
 from codecnn.pictures.files import Picture, Video
 
 

@@ -8,7 +8,7 @@ sequence (`auxiliary_planes`). The slice QPs and slice types of a sequence are r
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,10 +38,10 @@ from codecnn.codec import (
 )
 from codecnn.dataset import Unit
 from codecnn.models import CHROMA_PLANES
+from codecnn.models.graph import Array
 from codecnn.pictures.files import Picture, Video, VideoFormat, stream_codec
 from codecnn.pictures.motion import References, temporal_planes
 
-Array = npt.NDArray[Any]
 Planes = Mapping[str, Array]
 """Planes (h, w) of one picture by name: samples as integers, planes of the coding tree as the loader scales them."""
 
@@ -156,12 +156,14 @@ def round_samples(picture: Picture, samples: Planes) -> Picture:
         ModelError: Samples are not finite, as those of a network whose training diverged.
     """
     peak = 2**picture.bit_depth - 1
-    planes = components(picture)
-    for name, plane in planes.items():
+    planes = []
+    for name, plane in components(picture).items():
         if name in samples:
             check_finite(name, samples[name])
-            planes[name] = np.clip(np.rint(samples[name]), 0, peak).astype(plane.dtype)
-    return Picture(tuple(planes.values()), picture.bit_depth)
+            planes.append(np.clip(np.rint(samples[name]), 0, peak).astype(plane.dtype))
+        else:
+            planes.append(plane)
+    return Picture(tuple(planes), picture.bit_depth)
 
 
 def check_finite(name: str, samples: Array) -> None:
@@ -266,11 +268,12 @@ def auxiliary_planes(
     tree = [name for name in names if name in TREE_PLANES]
 
     def read_planes(number: int) -> Planes:
-        planes: dict[str, Array] = {name: video[number].y for name, video in videos.items()}
-        for name in planes:
+        planes: dict[str, Array] = {}
+        for name, video in videos.items():
+            plane = video[number].y
             if AUXILIARY_SAMPLES[name].signed:
-                residual = planes[name].astype(np.int32) - RESIDUAL_ZERO
-                planes[name] = residual_samples(residual, video_format.bit_depth)
+                plane = residual_samples(plane.astype(np.int32) - RESIDUAL_ZERO, video_format.bit_depth)
+            planes[name] = plane
         if table is not None and tree:
             cells = draw_cells(table, number, video_format.width, video_format.height, tree)
             planes |= {name: _full_size(plane, name, video_format) for name, plane in cells.items()}

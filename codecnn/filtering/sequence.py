@@ -15,7 +15,8 @@ from typing import Any, Literal
 from codecnn.base.errors import ConfigError
 from codecnn.base.planes import MAX_QP
 from codecnn.filtering.decisions import Decision, decide_picture
-from codecnn.filtering.planes import NO_PLANES, Array, PictureFilter, Planes, PlaneSource, round_samples
+from codecnn.filtering.planes import NO_PLANES, PictureFilter, Planes, PlaneSource, round_samples
+from codecnn.models.graph import Array
 from codecnn.pictures.files import Picture, Video, create_video, forget_pages
 
 PicturesDone = Callable[[int], None]

@@ -19,7 +19,6 @@ from torch.nn import functional as F
 
 from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, ModelError
-from codecnn.filtering.planes import Array
 from codecnn.models import (
     CHROMA_PLANES,
     SAMPLE_PLANES,
@@ -29,6 +28,7 @@ from codecnn.models import (
     named_outputs,
     peak_bytes,
 )
+from codecnn.models.graph import Array
 
 Tile = int | Literal["auto"] | None
 """Largest side of the tiles in luma samples; None is the picture in one piece, "auto" a side fast on the device."""

@@ -205,12 +205,13 @@ def stream_plane_reader(stream: Path | str, planes: Sequence[str]) -> Callable[[
     def read(number: int) -> Planes:
         arrays = next(_rebuild(stream, pictures[number : number + 1], planes)) if all_intra else rebuilt[number]
         bit_depth = pictures[number].sps.bit_depth
-        for name in arrays:
+        result: Planes = {}
+        for name, array in arrays.items():
             if name in CELL_PLANES:
-                arrays[name] = arrays[name].astype(np.float32) / np.float32(CELL_PLANES[name].scale)
-            elif name.startswith("resid"):
-                arrays[name] = residual_samples(arrays[name], bit_depth)
-        return arrays
+                result[name] = array.astype(np.float32) / np.float32(CELL_PLANES[name].scale)
+            else:
+                result[name] = residual_samples(array, bit_depth) if name.startswith("resid") else array
+        return result
 
     return read
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.filtering.planes import Array
+from codecnn.models.graph import Array
 from codecnn.pictures.metrics import ctu_sums
 
 BoolArray = npt.NDArray[np.bool_]

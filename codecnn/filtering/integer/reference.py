@@ -5,16 +5,13 @@ fraction of the time. Tensors are int64 arrays (n, channels, h, w).
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from codecnn.filtering.integer.network import IntegerNetwork, Ints, check_bit_depth, gain_shift, half, sum_fractions
 from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES
-from codecnn.models.graph import Node, same_padding, walk
+from codecnn.models.graph import Array, Node, same_padding, walk
 
-Array = npt.NDArray[Any]
 Observe = Callable[[str, Ints], None]
 """A function that receives the name and result (n, channels, h, w) of every node, in the order of the nodes."""
 
