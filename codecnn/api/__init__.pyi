@@ -3,6 +3,7 @@ from .evaluation import Model as Model
 from .evaluation import evaluate as evaluate
 from .evaluation import evaluate_in_loop as evaluate_in_loop
 from .filtering import FilteredFile as FilteredFile
+from .filtering import FilterOptions as FilterOptions
 from .filtering import filter_file as filter_file
 from .filtering import slice_qps as slice_qps
 from .networks import ExportFormat as ExportFormat

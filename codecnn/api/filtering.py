@@ -5,33 +5,37 @@ PyTorch takes seconds to import, so packages that need it are imported inside th
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from codecnn.api.groups import (
+    AUXILIARY,
+    DECISIONS,
+    MEMORY,
+    Fps,
+    Frames,
+    Memory,
+    NetworkComputation,
+    OptionalModel,
+    RawVideo,
+    Source,
+    parse_qps,
+    read_qps,
+)
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, FormatError
-from codecnn.base.keywords import checked_keywords
+from codecnn.base.options import option, pair, progress_bar, verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension
-from codecnn.base.planes import (
-    REBUILT_PLANES,
-    REFERENCE_PLANES,
-    SLICE_TYPE_PLANE,
-    TEMPORAL_PLANES,
-    TREE_PLANES,
-)
 
 if TYPE_CHECKING:
     from codecnn.base.runtime import Runtime
-    from codecnn.filtering import PictureFilter, PlaneSource, Precision, Tile
+    from codecnn.filtering import PictureFilter, PlaneSource
     from codecnn.pictures.files import Video
 
 STATISTICS_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
 """Suffixes of files with block statistics."""
-
-_VIDEO_KEYS = ("size", "bit_depth", "chroma", "fps", "frames", "packing")
-"""Options of `open_video` that `filter_file` takes for its source."""
 
 
 @dataclass(frozen=True)
@@ -53,57 +57,112 @@ class FilteredFile:
     runtime: "Runtime | None" = None
 
 
-@checked_keywords(_VIDEO_KEYS)
-def filter_file(
-    source: Path | str,
-    model: Path | str | None,
-    output: Path | str,
-    *,
-    qp: int | Sequence[int] | None = None,
-    planes: Mapping[str, Path | str] | None = None,
-    blocks: Path | str | None = None,
-    slice_type: str | None = None,
-    original: Path | str | None = None,
-    decisions_file: Path | str | None = None,
-    qp_offsets: Sequence[int] = (0,),
-    ctu_size: int = 128,
-    update: Path | str | None = None,
-    exact: bool | None = None,
-    precision: "Precision" = "float32",
-    device: str = "auto",
-    tile: "Tile" = "auto",
-    memory: int | None = None,
-    progress: Progress | None = None,
-    **options: Any,
-) -> FilteredFile:
-    """Filter the pictures of a file; the output has the format of the input, pictures in output order.
+@dataclass(frozen=True)
+class FilterOptions(RawVideo, NetworkComputation):
+    """Options of `filter_file`."""
+
+    source: Annotated[
+        Source,
+        option(
+            "-i",
+            "--input",
+            help="Decoded pictures (YUV, Y4M), or a stream of VVC, HEVC, AVC or AV1, also in MP4, MKV or TS; "
+            "- is Y4M from a pipe.",
+        ),
+    ]
+    model: OptionalModel
+    output: Annotated[
+        Source,
+        option(
+            "-o",
+            "--output",
+            help="Filtered pictures to write: .yuv, or .y4m, e.g. filtered.y4m; - writes Y4M to a pipe.",
+        ),
+    ]
+    _: KW_ONLY
+    qp: Annotated[
+        int | Sequence[int] | Source | None,
+        option(
+            "-q",
+            "--qp",
+            kind=str,
+            help="Slice QP of all pictures, e.g. 37; a comma list or a file with one QP per picture (default: from the "
+            "stream).",
+        ),
+    ] = None
+    frames: Frames = None
+    original: Annotated[
+        Source | None,
+        option("--original", help="Original pictures; enables decisions by rate-distortion cost."),
+    ] = None
+    fps: Fps = None
+    planes: Annotated[
+        Mapping[str, Source],
+        option(
+            "--plane",
+            metavar="NAME=FILE",
+            kind=str,
+            parse=pair("--plane", "unf_y=unfiltered.yuv"),
+            collect=dict,
+            group=AUXILIARY,
+            help="File of an auxiliary plane, e.g. unf_y=unfiltered.yuv; may be repeated (default: from a VVC stream).",
+        ),
+    ] = field(default_factory=dict)
+    blocks: Annotated[
+        Source | None,
+        option(
+            "--blocks",
+            group=AUXILIARY,
+            help="CU table for networks that take depth, modes or cu_qp (default: from a VVC stream).",
+        ),
+    ] = None
+    slice_type: Annotated[
+        Literal["I", "P", "B"] | None,
+        option(
+            "--slice-type",
+            kind=Literal["I", "P", "B"],
+            group=AUXILIARY,
+            help="Slice type of all pictures, for networks that take it (default: stream).",
+        ),
+    ] = None
+    update: Annotated[
+        Source | None,
+        option("--update", group=AUXILIARY, help="Update of the weights for this sequence, from codecnn adapt."),
+    ] = None
+    decisions_file: Annotated[
+        Source | None,
+        option("--decisions", group=DECISIONS, help="Write the decisions as block statistics, e.g. d.vtmbmsstats."),
+    ] = None
+    qp_offsets: Annotated[
+        Sequence[int],
+        option(
+            "--qp-offsets",
+            parse=parse_qps,
+            shown="0",
+            group=DECISIONS,
+            help="QP offsets that the decisions try besides 0, e.g. -5,5.",
+        ),
+    ] = (0,)
+    ctu_size: Annotated[int, option("--ctu", group=DECISIONS, help="CTU size of the decisions in luma samples.")] = 128
+    memory: Memory = MEMORY
+    progress: Annotated[
+        Progress | None, progress_bar("filtering", "picture", "Called with (pictures done, all pictures).")
+    ] = None
+
+    def video_options(self) -> dict[str, Any]:
+        """Return the arguments of `codecnn.open_video` for the source."""
+        return self.raw_format() | {"fps": self.fps, "frames": self.frames}
+
+
+@verb(FilterOptions)
+def filter_file(options: FilterOptions) -> FilteredFile:
+    """Filter decoded pictures; the output has the format of the input, with the pictures in output order.
+
+    Without weights, a stream of VVC or HEVC is filtered with the network that its post-filter messages carry (codecnn
+    nnpf), for the pictures for which they activate it. The network must be embedded, or come with codecnn.
 
     With an original, each picture is filtered as an encoder would choose by rate-distortion cost: off, on or by CTU,
     with the best residual scale and QP offset.
-
-    Args:
-        source: Decoded pictures (raw YUV, Y4M), or a bitstream, also in a container. "-" is Y4M from standard input.
-        model: Weights: a file, or a name from `codecnn models`. None takes the filters that a stream of VVC or HEVC
-            carries in post-filter messages, for the pictures for which they are activated.
-        output: File to write: raw YUV, or Y4M by its suffix. "-" is Y4M to standard output.
-        qp: Slice QP of all pictures or of each, 0 to 63, at more than 8 bit also below 0; None reads it from a VVC or
-            HEVC bitstream.
-        planes: Files of auxiliary planes by name, e.g. {"unf_y": "unfiltered.yuv"}; missing planes are reconstructed
-            from a VVC bitstream.
-        blocks: CU table of the pictures, for networks that take planes of the coding tree; a VVC bitstream needs none.
-        slice_type: "I", "P" or "B" for all pictures, for networks that take it; None reads it from a bitstream.
-        original: Original pictures; their presence enables decisions.
-        decisions_file: File for the decisions as block statistics (.vtmbmsstats); needs `original`.
-        qp_offsets: QP offsets that the decisions try.
-        ctu_size: CTU width and height in luma samples for the decisions.
-        update: Update of the weights that `adapt` wrote; needs integers.
-        exact: True computes in integers, False in float, None in integers if 8-bit weights exist.
-        precision: Precision of float networks, "float32", "bfloat16" or, on a GPU, "tf32".
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        tile: Largest tile side in samples; does not change the result.
-        memory: Limit in bytes for the tensors of the network; None takes the default.
-        progress: Called with (pictures done, all pictures).
-        **options: Options of `open_video` for the source: size, bit_depth, chroma, fps, frames, packing.
 
     Returns:
         The number of pictures, the decisions, and notes.
@@ -114,6 +173,7 @@ def filter_file(
         FormatError: A file does not have the stated format.
         ModelError: The weights do not fit.
     """
+    from codecnn.base.planes import SLICE_TYPE_PLANE
     from codecnn.codec import output_pictures, read_headers
     from codecnn.dataset import input_files
     from codecnn.evaluation import other_codec, untrained_qp, varying_qps
@@ -127,41 +187,33 @@ def filter_file(
     from codecnn.models import pick_device, weights_files, weights_path
     from codecnn.pictures.files import open_like, open_video, stream_codec
 
-    source, output = Path(source), Path(output)
-    inputs = input_files(source, original, blocks, update, *(planes or {}).values())
+    source, model, output = Path(options.source), options.model, Path(options.output)
+    files = [options.original, options.blocks, options.update, *options.planes.values()]
     weights = [] if model is None else weights_files(weights_path(model))
-    check_outputs([output, decisions_file], [*inputs, *weights])
-    if decisions_file is not None:
-        if original is None:
-            raise ConfigError(f"{decisions_file} needs --original: decisions are made against the original pictures")
-        if not str(decisions_file).endswith(STATISTICS_SUFFIXES):
-            raise ConfigError(f"{decisions_file} is written as block statistics: end its name in .vtmbmsstats")
-    if original is None and tuple(qp_offsets) != (0,):
-        raise ConfigError("--qp-offsets needs --original: decisions are made against the original pictures")
+    qp_files = [options.qp] if isinstance(options.qp, Path | str) else []
+    check_outputs([output, options.decisions_file], [*input_files(source, *files), *weights, *qp_files])
+    _check_combination(options)
     if model is None:
-        unfit = {
-            "--original": original,
-            "--plane": planes,
-            "--blocks": blocks,
-            "--slice-type": slice_type,
-            "--update": update,
-            "--exact or --float": exact,
-        }
-        if given := [name for name, value in unfit.items() if value not in (None, {})]:
-            raise ConfigError(f"{given[0]} needs weights: name them with -m")
-        settings = {"precision": precision, "device": pick_device(device), "tile": tile, "memory": memory}
-        return extension("signalling.filter_carried")(source, output, qp, settings, progress, options)  # type: ignore[no-any-return]
-    filter_ = load_filter(model, exact=exact, precision=precision, device=pick_device(device), tile=tile, memory=memory)
-    if update is not None:
-        filter_ = extension("signalling.apply_update")(filter_, update, str(model))
+        return extension("signalling.filter_carried")(options)  # type: ignore[no-any-return]
+    qp, original = read_qps(options.qp), options.original
+    filter_ = load_filter(
+        model,
+        exact=options.exact,
+        precision=options.precision,
+        device=pick_device(options.device),
+        tile=options.tile,
+        memory=options.memory,
+    )
+    if options.update is not None:
+        filter_ = extension("signalling.apply_update")(filter_, options.update, str(model))
     if qp is not None and stream_codec(source) is not None:
         # Otherwise the headers are not read, and their reader would not warn that the pictures are fields.
         with suppress(FormatError):
             read_headers(source)
     with ExitStack() as stack:
-        video = stack.enter_context(open_video(source, **options))
+        video = stack.enter_context(open_video(source, **options.video_options()))
         takes_qp = "qp" in filter_.planes
-        complete = options.get("frames") is None
+        complete = options.frames is None
         qps = slice_qps(qp, source, video, complete) if takes_qp or original is not None else [0]
         notes = [note for value in sorted(set(qps)) if takes_qp and (note := untrained_qp(filter_.card, value))]
         codec = stream_codec(source)
@@ -172,26 +224,58 @@ def filter_file(
             filtered = output_pictures(read_headers(source))[: len(video)]
             if note := varying_qps(filter_.card, filtered):
                 notes.append(note)
-        if not complete and len(video) < options["frames"]:
-            notes.append(f"{source} has {len(video)} pictures, fewer than the {options['frames']} asked for")
-        auxiliary = _auxiliary_planes(filter_, source, video, complete, planes or {}, blocks, slice_type, stack)
+        if options.frames is not None and len(video) < options.frames:
+            notes.append(f"{source} has {len(video)} pictures, fewer than the {options.frames} asked for")
+        auxiliary = _auxiliary_planes(filter_, video, options, stack)
 
         def report(done: int) -> None:
-            if progress is not None:
-                progress(done, len(video))
+            if options.progress is not None:
+                options.progress(done, len(video))
 
         if original is None:
             filter_video(filter_, video, qps, output, beside=auxiliary, progress=report)
             return FilteredFile(output, len(video), None, tuple(notes), filter_.runtime)
         # With `frames`, the original may have more pictures than are filtered.
-        originals = stack.enter_context(open_like(Path(original), video.format).select(frames=options.get("frames")))
+        originals = stack.enter_context(open_like(Path(original), video.format).select(frames=options.frames))
         all_decisions = decide_video(
-            filter_, video, originals, qps, output, offsets=qp_offsets, ctu=ctu_size, beside=auxiliary, progress=report
+            filter_,
+            video,
+            originals,
+            qps,
+            output,
+            offsets=options.qp_offsets,
+            ctu=options.ctu_size,
+            beside=auxiliary,
+            progress=report,
         )
-        if decisions_file is not None:
-            write_decisions(Path(decisions_file), all_decisions, video.format.width, video.format.height, ctu_size)
+        if options.decisions_file is not None:
+            size = video.format.width, video.format.height
+            write_decisions(Path(options.decisions_file), all_decisions, *size, options.ctu_size)
         counts = count_decisions(all_decisions)
         return FilteredFile(output, len(all_decisions), counts, tuple(notes), filter_.runtime)
+
+
+def _check_combination(options: FilterOptions) -> None:
+    """Raise ConfigError for options that do not fit together."""
+    if options.original is None:
+        reason = "needs --original: decisions are made against the original pictures"
+        if options.decisions_file is not None:
+            raise ConfigError(f"{options.decisions_file} {reason}")
+        if tuple(options.qp_offsets) != (0,):
+            raise ConfigError(f"--qp-offsets {reason}")
+    elif options.decisions_file is not None and not str(options.decisions_file).endswith(STATISTICS_SUFFIXES):
+        raise ConfigError(f"{options.decisions_file} is written as block statistics: end its name in .vtmbmsstats")
+    if options.model is None:
+        unfit = {
+            "--original": options.original,
+            "--plane": options.planes or None,
+            "--blocks": options.blocks,
+            "--slice-type": options.slice_type,
+            "--update": options.update,
+            "--exact or --float": options.exact,
+        }
+        if given := [name for name, value in unfit.items() if value is not None]:
+            raise ConfigError(f"{given[0]} needs weights: name them with -m")
 
 
 def slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", complete: bool) -> list[int]:
@@ -207,26 +291,18 @@ def slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", comp
 
 
 def _auxiliary_planes(
-    filter_: "PictureFilter",
-    source: Path,
-    video: "Video",
-    complete: bool,
-    planes: Mapping[str, Path | str],
-    blocks: Path | str | None,
-    slice_type: str | None,
-    stack: ExitStack,
+    filter_: "PictureFilter", video: "Video", options: FilterOptions, stack: ExitStack
 ) -> "PlaneSource":
-    """Collect the auxiliary planes of a network from files, a CU table and the bitstream.
-
-    `complete` states that the video has all pictures of the source.
-    """
+    """Collect the auxiliary planes of a network from files, a CU table and the bitstream."""
+    from codecnn.base.planes import REBUILT_PLANES, REFERENCE_PLANES, SLICE_TYPE_PLANE, TEMPORAL_PLANES, TREE_PLANES
     from codecnn.codec import first_references, read_blocks, read_output_pictures, stream_plane_reader
     from codecnn.filtering import auxiliary_planes, stream_slice_types, temporal_source
     from codecnn.pictures.files import open_like, stream_codec
 
+    source, blocks, complete = Path(options.source), options.blocks, options.frames is None
     codec = stream_codec(source)
     is_vvc = codec == "vvc"
-    videos = {name: stack.enter_context(open_like(Path(file), video.format)) for name, file in planes.items()}
+    videos = {name: stack.enter_context(open_like(Path(file), video.format)) for name, file in options.planes.items()}
     table = None
     if blocks is not None:
         table = read_blocks(blocks)
@@ -243,7 +319,7 @@ def _auxiliary_planes(
                 f"{source} has the headers of {count} pictures and decodes to {len(video)}, so its planes cannot be "
                 "assigned to pictures: give them with --plane and --blocks"
             )
-    types = [slice_type] if slice_type else []
+    types: list[str] = [options.slice_type] if options.slice_type else []
     if SLICE_TYPE_PLANE in filter_.planes and not types and codec is not None:
         types = stream_slice_types(source, len(video), all_pictures=complete)
     temporal = None

@@ -13,6 +13,10 @@ class ConfigError(CodecnnError, ValueError):
     """A recipe, configuration, option or argument has an invalid value."""
 
 
+class UsageError(ConfigError):
+    """The options of a function leave it nothing to do, or contradict each other; a command ends with status 2."""
+
+
 class UnknownArgumentError(ConfigError, TypeError):
     """A function was called with a keyword argument that it does not have."""
 

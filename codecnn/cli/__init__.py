@@ -97,6 +97,8 @@ def _check_pipes(arguments: list[str]) -> None:
         raise ConfigError(
             "only codecnn filter and codecnn decode write to standard output (-o -): name a file or folder"
         )
+    if "-" in outputs and "--json" in arguments:
+        raise ConfigError("standard output (-o -) holds the pictures: leave out --json, or name a file")
     if arguments.count("-") > outputs.count("-") and {"filter", "info"}.isdisjoint(arguments):
         raise ConfigError(
             "only codecnn filter and codecnn info read standard input (-): write the pictures into a file first"

@@ -21,7 +21,6 @@ EXAMPLES = {
     "compare": "codecnn compare runs/a/best.safetensors runs/b/best.safetensors",
     "evaluate": "codecnn evaluate clip_416x240_30.yuv -m low_cost_17 -q 22,27,32,37,42 -o results",
     "jvet": "codecnn jvet results/ai results/ra results/ldb -o results/jvet",
-    "filter": "codecnn filter -m low_cost_17 -i stream.266 -o filtered.y4m",
     "models": "codecnn models",
     "complexity": "codecnn complexity rdn blocks=4 growth=24",
     "export": "codecnn export -m low_cost_17 -o low_cost_17.onnx",

@@ -3,12 +3,11 @@
 PyTorch takes seconds to import, so packages that need it are imported inside the functions.
 """
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codecnn.api import FilteredFile, slice_qps
-from codecnn.base.cluster import Progress
+from codecnn.api import FilteredFile, FilterOptions, slice_qps
+from codecnn.api.groups import read_qps
 from codecnn.base.errors import ConfigError, FormatError, MissingFileError
 from codecnn.base.planes import SLICE_TYPE_PLANE
 
@@ -34,20 +33,17 @@ def describe_carried(file: Path, info: "StreamInfo") -> list[str]:
     return sorted(filters)
 
 
-def filter_carried(
-    source: Path,
-    output: Path,
-    qp: int | Sequence[int] | None,
-    settings: Mapping[str, Any],
-    progress: Progress | None,
-    options: Mapping[str, Any],
-) -> FilteredFile:
+def filter_carried(options: FilterOptions) -> FilteredFile:
     """Filter a stream with the filters that it carries; see `filter_file`."""
     from codecnn.evaluation import untrained_qp
     from codecnn.filtering import auxiliary_planes, filter_video, stream_slice_types
+    from codecnn.models import pick_device
     from codecnn.pictures.files import open_video, stream_codec
     from codecnn.signalling.nnpf import active_filters, describe_network, load_carried, read_messages
 
+    source, output = Path(options.source), Path(options.output)
+    settings: dict[str, Any] = {"precision": options.precision, "device": pick_device(options.device)}
+    settings |= {"tile": options.tile, "memory": options.memory}
     if str(source) != "-" and not source.exists():
         raise MissingFileError(f"{source} does not exist")
     if stream_codec(source) not in ("vvc", "hevc"):
@@ -80,8 +76,8 @@ def filter_carried(
             network = describe_network(characteristics)
             notes.append(f"{source} carries filter {characteristics.nnpfc_id}: {network}{changes}")
         chosen.append(loaded[key])
-    with open_video(source, **options) as video:
-        complete = options.get("frames") is None
+    with open_video(source, **options.video_options()) as video:
+        complete = options.frames is None
         if len(active) < len(video) or (complete and len(active) > len(video)):
             raise ConfigError(
                 f"{source} has the headers of {len(active)} pictures and decodes to {len(video)}, so its filters "
@@ -89,7 +85,7 @@ def filter_carried(
             )
         chosen = chosen[: len(video)]
         takes_qp = any("qp" in filter_.planes for filter_ in loaded.values())
-        qps = slice_qps(qp, source, video, complete) if takes_qp else [0]
+        qps = slice_qps(read_qps(options.qp), source, video, complete) if takes_qp else [0]
         filtered = sum(filter_ is not None for filter_ in chosen)
         notes.append(f"{filtered} of {len(video)} pictures are filtered")
         for filter_ in loaded.values():
@@ -97,8 +93,8 @@ def filter_carried(
             notes += [note for value in sorted(used) if takes_qp and (note := untrained_qp(filter_.card, value))]
 
         def report(done: int) -> None:
-            if progress is not None:
-                progress(done, len(video))
+            if options.progress is not None:
+                options.progress(done, len(video))
 
         planes = sorted({name for filter_ in loaded.values() for name in filter_.planes})
         types = stream_slice_types(source, len(video), all_pictures=complete) if SLICE_TYPE_PLANE in planes else []

@@ -12,9 +12,9 @@ from codecnn.cli.application import app
 FILES = {
     "filter": (
         "filter -i {source} -o {output} -m {model} -q {qp} --plane unf_y={plane} --blocks {blocks} "
-        "--original {original} --decisions {decisions} --update {update}",
+        "--original {original} --decisions {decisions_file} --update {update}",
         ("source", "qp", "plane", "blocks", "original", "update", "model"),
-        ("output", "decisions"),
+        ("output", "decisions_file"),
     ),
     "adapt": (
         "adapt -m {model} --original {original} --stream {stream} -o {output}",
