@@ -1,3 +1,5 @@
+from .decoding import DecodeOptions as DecodeOptions
+from .decoding import decode as decode
 from .evaluation import QPS as QPS
 from .evaluation import Model as Model
 from .evaluation import evaluate as evaluate

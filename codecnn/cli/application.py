@@ -12,7 +12,6 @@ EXAMPLES = {
     "doctor": "codecnn doctor",
     "info": "codecnn info clip_416x240_30_10bit.yuv",
     "partition": "codecnn partition stream.266 -o cus.parquet",
-    "decode": "codecnn decode stream.266 -o decoded.y4m",
     "dataset build": "codecnn dataset build datasets/demo.yaml -o stores/demo -j 2",
     "dataset verify": "codecnn dataset verify stores/demo",
     "dataset stats": "codecnn dataset stats stores/demo",

@@ -30,7 +30,7 @@ def command(
     trust: bool = False,
     json: bool = True,
     resumable: bool = False,
-    before: Callable[[Any], None] | None = None,
+    before: Callable[[Any, bool], Any] | None = None,
 ) -> Callable[[Print], Print]:
     """Add a command that runs a verb and prints its result with the decorated function.
 
@@ -43,7 +43,7 @@ def command(
         trust: Add the option --trust for code of the user.
         json: Add the option --json.
         resumable: The command continues when it is run again.
-        before: Called with the record of options before the work.
+        before: Called before the work with the record of options and whether the result is JSON; returns the record.
     """
     EXAMPLES[name] = example
     RESUMABLE.extend([name] if resumable else [])
@@ -57,7 +57,7 @@ def command(
                 with ExitStack() as stack:
                     options = verb.record(**_arguments(fields, values, stack))
                     if before is not None:
-                        before(options)
+                        options = before(options, as_json)
                     if threads:
                         limit_threads(getattr(options, "device", "cpu"))
                     result = verb.work(options)
