@@ -5,7 +5,7 @@ loads PyTorch only for functions that need it.
 
 Pictures     open_video, psnr, bd_rate, view
 Data         build_dataset, open_dataset, patch_loader, picture_loader, load_table, correlate
-Streams      read_pictures, read_blocks, write_filter
+Streams      read_pictures, read_blocks, write_filter, evaluate_in_loop
 Networks     create_model, list_models, list_weights, load_model, load_filter, filter_luma
 Work         train, filter_file, evaluate, export
 Intra modes  label_blocks, predict_block_modes, predict_modes, satd, forward_transform

@@ -24,6 +24,7 @@ from .modes.labels import predict_block_modes as predict_block_modes
 from .pictures.files import open_video as open_video
 from .pictures.metrics import bd_rate as bd_rate
 from .pictures.metrics import psnr as psnr
+from .signalling import evaluate_in_loop as evaluate_in_loop
 from .signalling import write_filter as write_filter
 from .viewer import view as view
 from .vvc.intra import forward_transform as forward_transform

@@ -1,7 +1,8 @@
 """Recipes and training configurations: YAML files that are read, overridden and checked."""
 
 import contextlib
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
@@ -145,11 +146,12 @@ def bundled(name: str) -> Path:
     raise MissingFileError(f"{name}, a file of codecnn, is missing: install codecnn again")
 
 
-def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
+def load_recipe(source: Path | str | Mapping[str, Any], overrides: Sequence[str] = ()) -> Recipe:
     """Read and check a recipe.
 
     Args:
-        path: YAML file; a missing one in `datasets/` or `configs/` is that of codecnn.
+        source: YAML file, or a dictionary with its content; a missing file in `datasets/` or `configs/` is that of
+            codecnn.
         overrides: Texts "key.sub=value" that replace values of the file. Relative paths in them start at the current
             folder, those in the file at the folder of the recipe.
 
@@ -160,18 +162,19 @@ def load_recipe(path: Path | str, overrides: Sequence[str] = ()) -> Recipe:
         MissingFileError: The file does not exist.
         ConfigError: A value is invalid; the message names the file and the key.
     """
-    value = _read(Path(path), overrides)
+    value, name = _read(source, overrides), _name(source, "recipe")
     _locate(value, parse_overrides(overrides))
     if value.keys() & {"model", "training"}:
-        raise ConfigError(f"{path} is a training configuration, not a recipe: use it with `codecnn train`")
-    return checked(Recipe, value, str(path))
+        raise ConfigError(f"{name} is a training configuration, not a recipe: use it with `codecnn train`")
+    return checked(Recipe, value, name)
 
 
-def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
+def load_config(source: Path | str | Mapping[str, Any], overrides: Sequence[str] = ()) -> TrainConfig:
     """Read and check a training configuration; without the key `task` it trains a filter.
 
     Args:
-        path: YAML file; a missing one in `datasets/` or `configs/` is that of codecnn.
+        source: YAML file, or a dictionary with its content; a missing file in `datasets/` or `configs/` is that of
+            codecnn.
         overrides: Texts "key.sub=value" that replace values of the file.
 
     Returns:
@@ -181,20 +184,21 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
         MissingFileError: The file does not exist.
         ConfigError: A value is invalid; the message names the file and the key.
     """
-    value = _read(Path(path), overrides)
+    value = _read(source, overrides)
+    path = _name(source, "configuration")
     if "sequences" in value:
         raise ConfigError(f"{path} is a recipe, not a training configuration: use it with `codecnn dataset build`")
     task = value.setdefault("task", "filter")
     if task == "modes":
         raise ConfigError(f"{path}: the task modes was renamed: write intra_modes")
     if task == "filter":
-        return checked(FilterConfig, value, str(path))
+        return checked(FilterConfig, value, path)
     if task not in tasks():
         absent = ", ".join(f"codecnn.{part}" for part in absent_parts())
         hint = f"; not installed, and may have it: {absent}" if absent else ""
         raise ConfigError(f"{path}: task must be {' or '.join(('filter', *tasks()))}, not {_shown(task)}{hint}")
     configuration: type[TrainConfig] = task_configuration(task)
-    return checked(configuration, value, str(path))
+    return checked(configuration, value, path)
 
 
 def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
@@ -215,7 +219,19 @@ def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
     return value
 
 
-def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
+def _name(source: Path | str | Mapping[str, Any], kind: str) -> str:
+    """Return the name of a file, or of a dictionary of Python, for messages."""
+    return f"the {kind}" if isinstance(source, Mapping) else str(source)
+
+
+def _read(source: Path | str | Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    value = copy.deepcopy(dict(source)) if isinstance(source, Mapping) else _read_file(Path(source))
+    for override in overrides:
+        _apply(value, override)
+    return value
+
+
+def _read_file(path: Path) -> dict[str, Any]:
     if path.parts[:1] in (("datasets",), ("configs",)) and not path.exists():
         with contextlib.suppress(MissingFileError):
             path = bundled(str(path))
@@ -232,8 +248,6 @@ def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     value = _parse_yaml(text, str(path))
     if not isinstance(value, dict):
         raise ConfigError(f"{path} must hold keys and values, as the files in configs/ and datasets/ do")
-    for override in overrides:
-        _apply(value, override)
     return value
 
 

@@ -1,21 +1,21 @@
 """Function that decodes VVC streams, with a CNN filter in the loop where a stream has one."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from codecnn.api.groups import Device, Frames, Source, complete_weights, parse_names
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, MissingFileError, UsageError
-from codecnn.base.options import argument, option, progress_bar, python_only, verb
+from codecnn.base.options import argument, option, progress_bar, python_only, record, verb
 from codecnn.base.outputs import check_outputs
 
 if TYPE_CHECKING:
     from codecnn.codec import CheckedPicture
 
 
-@dataclass(frozen=True)
+@record
 class DecodeOptions:
     """Options of `decode`."""
 
@@ -69,7 +69,7 @@ def decode(options: DecodeOptions) -> "list[CheckedPicture]":
     A picture that differs from its hash ends the command with status 1. --check decodes the others, too, and prints a
     line for each picture: POC, slice type, QP, and ok, differs or none (the stream has no hash).
 
-    A stream that `codecnn evaluate --in-loop` coded is decoded with the CNN filter in the loop, in integers.
+    A stream that `codecnn evaluate-loop` coded is decoded with the CNN filter in the loop, in integers.
 
     --planes writes what no other decoder gives, of all pictures: pred (prediction), resid (residual), unf (before the
     in-loop filters), dbf (after deblocking), sao (after SAO), rec (decoded), each with _y, _u or _v or without for all

@@ -4,34 +4,34 @@ PyTorch takes seconds to import, so packages that need it are imported inside th
 """
 
 import glob
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from codecnn.api.config import checked
-from codecnn.base.cluster import WHOLE, Progress, Shard, check_shard
+from codecnn.api.groups import (
+    Fps,
+    Jobs,
+    ManyMachines,
+    NetworkComputation,
+    RawVideo,
+    Source,
+    complete_weights,
+    parse_qps,
+    weights_file,
+)
+from codecnn.base.choices import Decisions
+from codecnn.base.cluster import Progress, check_shard
 from codecnn.base.errors import ConfigError, MissingFileError, StoreError
-from codecnn.base.keywords import checked_keywords
+from codecnn.base.options import argument, option, progress_bar, python_only, record, verb
 from codecnn.base.outputs import check_outputs, claim_results
-from codecnn.base.parts import extension
-from codecnn.base.planes import RECIPE_PLANES, STREAM_PLANES
-from codecnn.codec import STREAMS, coded_configuration, codes_vvc, internal_bit_depth, read_headers
-from codecnn.dataset import MANIFEST, Recipe, SequenceSpec, Store, build_shard, input_files, is_store, open_store
-from codecnn.pictures.files import STANDARD_NAMES, is_byte_stream, open_video, stream_codec, warn
 
 if TYPE_CHECKING:
+    from codecnn.dataset import Recipe, Store
     from codecnn.evaluation import Entry, ResultsList
-    from codecnn.filtering import Decisions, Precision, Tile
 
 QPS = (22, 27, 32, 37, 42)
 """QPs of the common test conditions, and 42, at which filters gain most."""
-
-_ARGUMENTS = {"source", "split", "streams"}
-_SEQUENCE_KEYS = {field.alias or name for name, field in SequenceSpec.model_fields.items()} - _ARGUMENTS
-"""Options of `evaluate` for videos: the keys of a recipe's sequence that are no arguments of their own."""
 
 EVALUATION = "evaluation"
 """Name of the recipe of a store that `evaluate` builds."""
@@ -39,67 +39,181 @@ EVALUATION = "evaluation"
 Model = Path | str | Callable[..., Any]
 """Weights, a file or a name, or a filter in memory: a module of torch or a function of a picture."""
 
+SOURCES, CODING, MEASUREMENT = "Sources", "Coding", "Measurement"
+"""Groups of options in --help."""
 
-@checked_keywords(_SEQUENCE_KEYS)
-def evaluate(
-    sources: "Store | Path | str | Sequence[Path | str]",
-    models: "Model | Sequence[Model]",
-    output: Path | str = "results",
-    *,
-    original: Path | str | None = None,
-    qps: Sequence[int] | None = None,
-    split: str = "test",
-    codec: str = "vvc",
-    preset: str = "medium",
-    configuration: str = "ai",
-    ctc: bool = False,
-    metrics: Sequence[str] = ("psnr",),
-    decisions: "Decisions" = "none",
-    exact: bool | None = None,
-    precision: "Precision" = "float32",
-    device: str = "auto",
-    tile: "Tile" = "auto",
-    jobs: int = 1,
-    shard: Shard = WHOLE,
-    scheduler: str | None = None,
-    key: str | None = None,
-    prune: bool = False,
-    coding: Progress | None = None,
-    filtering: Progress | None = None,
-    **options: Any,
-) -> "ResultsList":
-    """Evaluate filters on coded sequences: PSNR gain, BD-rate, tables and a report.
 
-    Args:
-        sources: One store, or videos and pictures that are coded first, or with `original` coded streams.
-        models: Weights: files, or names from `codecnn models`. Or filters in memory: a module of torch as
-            `codecnn.models.adapt` takes it, or any function of a `codecnn.pictures.files.Picture`, and of the slice QP
-            if it has a parameter `qp`, that returns the filtered picture.
-        output: Folder for results.json, report.html and tables.
-        original: Video that the streams in `sources` were coded from; then nothing is coded.
-        qps: QPs to code at (default: `QPS`), or the QPs of a store or of streams to evaluate (default: all).
-        split: Split of a store to evaluate.
-        codec: Codec for videos: "vvc", "hevc", "av1", "svtav1" or "avc".
-        preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
-        configuration: "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
-        ctc: For "ra" and "ldb", use settings close to the common test conditions of JVET.
-        metrics: Names from "psnr", "ssim", "ms_ssim" and "vmaf".
-        decisions: "none", "ctu" (flags and residual scales) or "full" (QP offsets as well).
-        exact: True evaluates float and integer networks, False float networks only, None integer networks if 8-bit
-            weights exist, else float.
-        precision: Precision of float networks, "float32", "bfloat16" or, on a GPU, "tf32".
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        tile: Largest tile side in samples; does not change the result.
-        jobs: Number of encoders that run at the same time.
-        shard: (i, n): code every n-th unit and measure every n-th cell, starting with the i-th.
-        scheduler: Address of a dask scheduler whose workers code and measure.
-        key: Text that stands for the filters in memory in the keys of kept measurements, together with their names.
-            Functions and objects whose state cannot be read, such as an array in a closure, are otherwise measured
-            anew each time; whoever gives a key changes it when the filters change.
-        prune: Remove the coded streams and measurements of other evaluations from `output`.
-        coding: Called with (units coded, all units).
-        filtering: Called with (cells measured, all cells).
-        **options: Keys of a recipe's sequence for videos: size, bit_depth, frames, step and so on.
+def _parse_metrics(text: str) -> tuple[str, ...]:
+    from codecnn.evaluation import parse_metrics
+
+    return parse_metrics(text)
+
+
+@record
+class SequenceKeys:
+    """Keys of a recipe's sequence for videos, in Python only."""
+
+    _: KW_ONLY
+    start: Annotated[int, python_only("Number of pictures to skip at the start.")] = 0
+    matrix: Annotated[str, python_only("RGB to Y'CbCr matrix for stills: bt601, bt709 or bt2020.")] = "bt709"
+    full_range: Annotated[bool, python_only("Full instead of limited range for stills.")] = False
+    series: Annotated[bool, python_only("Treat a folder of numbered stills as one video.")] = False
+    class_: Annotated[str | None, python_only("JVET class: A1, B and so on.")] = None
+    name: Annotated[str | None, python_only("Name of the sequence; None takes that of the file.")] = None
+    group: Annotated[str | None, python_only("Sequences of one group show the same scene.")] = None
+    exclude: Annotated[Sequence[str], python_only("Patterns of file names to exclude from a source.")] = ()
+    scales: Annotated[Sequence[float], python_only("Sizes to code: 0.5 is half the width and height.")] = (1,)
+    variants: Annotated[Mapping[str, Any] | None, python_only("Random changes of each source, as in a recipe.")] = None
+
+
+@record
+class EvaluateOptions(RawVideo, NetworkComputation, ManyMachines, SequenceKeys):
+    """Options of `evaluate`."""
+
+    sources: Annotated[
+        "Store | Source | Sequence[Source]",
+        argument(
+            "Videos or pictures to code, or one store, or streams with --original.", "SEQ...", kind=str, collect=list
+        ),
+    ]
+    models: Annotated[
+        Model | Sequence[Model],
+        option(
+            "-m",
+            "--model",
+            kind=Path,
+            parse=weights_file,
+            collect=list,
+            complete=complete_weights,
+            help="Weights: a name from `codecnn models`, e.g. low_cost_17, or a file; repeat for several filters. In "
+            "Python also filters in memory: a module of torch as `codecnn.models.adapt` takes it, or a function of a "
+            "`codecnn.pictures.files.Picture`, and of the slice QP if it has a parameter `qp`, that returns the "
+            "filtered picture.",
+        ),
+    ]
+    output: Annotated[
+        Source, option("-o", "--output", help="Folder for results.json, report.html and tables, e.g. results.")
+    ] = "results"
+    _: KW_ONLY
+    qps: Annotated[
+        Sequence[int] | None,
+        option(
+            "-q",
+            "--qp",
+            parse=parse_qps,
+            help="QPs to code at (default: 22,27,32,37,42), or of a store or of streams to evaluate (default: all).",
+        ),
+    ] = None
+    codec: Annotated[str, option("--codec", help="Codec for videos and pictures: vvc, hevc, av1, svtav1 or avc.")] = (
+        "vvc"
+    )
+    configuration: Annotated[
+        Literal["ai", "ra", "ldb"],
+        option("--configuration", help="Coding configuration: all intra, random access or low delay B."),
+    ] = "ai"
+    jobs: Jobs = 1
+    original: Annotated[
+        Source | None,
+        option(
+            "--original",
+            group=SOURCES,
+            help="Video that the given streams were coded from; their pictures are filtered.",
+        ),
+    ] = None
+    split: Annotated[str, option("--split", group=SOURCES, help="Split of a store: train, val or test.")] = "test"
+    frames: Annotated[
+        int | None,
+        option(
+            "-f",
+            "--frames",
+            minimum=1,
+            group=SOURCES,
+            help="Number of pictures to read from the start (default: all).",
+        ),
+    ] = None
+    step: Annotated[
+        int, option("--step", minimum=1, group=SOURCES, help="Use every N-th picture; JVET uses 8 in all intra.")
+    ] = 1
+    fps: Fps = None
+    preset: Annotated[
+        str, option("--preset", group=CODING, help="Encoder preset, e.g. faster, fast, medium, slow.")
+    ] = "medium"
+    ctc: Annotated[
+        bool,
+        option(
+            "--ctc",
+            group=CODING,
+            help="With ra or ldb, follow JVET's common test conditions as far as libvvenc allows.",
+        ),
+    ] = False
+    decisions: Annotated[
+        Decisions,
+        option(
+            "--decisions",
+            group=MEASUREMENT,
+            help="Encoder decisions: none; ctu: residual scale, on and off by CTU; full: QP offset as well.",
+        ),
+    ] = "none"
+    metrics: Annotated[
+        Sequence[str],
+        option(
+            "--metrics",
+            parse=_parse_metrics,
+            shown="psnr",
+            group=MEASUREMENT,
+            help="Quality metrics, a comma list of psnr, ssim, ms-ssim, vmaf.",
+        ),
+    ] = ("psnr",)
+    prune: Annotated[
+        bool,
+        option("--prune", group=MEASUREMENT, help="Remove coded streams and measurements of other evaluations."),
+    ] = False
+    key: Annotated[
+        str | None,
+        python_only(
+            "Text that stands for the filters in memory in the keys of kept measurements, together with their names. "
+            "Functions and objects whose state cannot be read, such as an array in a closure, are otherwise measured "
+            "anew each time; whoever gives a key changes it when the filters change."
+        ),
+    ] = None
+    coding: Annotated[Progress | None, progress_bar("coding", "unit", "Called with (units coded, all units).")] = None
+    filtering: Annotated[
+        Progress | None, progress_bar("filtering", "cell", "Called with (cells measured, all cells).")
+    ] = None
+
+    def sequence_keys(self) -> dict[str, Any]:
+        """Return the keys of a recipe's sequence that differ from their defaults."""
+        values = self.raw_format() | {"fps": self.fps, "frames": self.frames, "step": self.step}
+        values |= {"start": self.start, "matrix": self.matrix, "full_range": self.full_range, "series": self.series}
+        values |= {"class": self.class_, "name": self.name, "group": self.group, "exclude": list(self.exclude)}
+        values |= {"scales": list(self.scales), "variants": self.variants}
+        return {name: value for name, value in values.items() if value != _SEQUENCE_DEFAULTS.get(name)}
+
+    @property
+    def encoding_given(self) -> bool:
+        """Whether an option of the encoder differs from its default."""
+        return (self.codec, self.preset, self.configuration, self.ctc) != ("vvc", "medium", "ai", False)
+
+
+_SEQUENCE_DEFAULTS = {"step": 1, "start": 0, "matrix": "bt709", "full_range": False, "series": False} | {
+    "exclude": [],
+    "scales": [1],
+}
+
+
+@verb(EvaluateOptions)
+def evaluate(options: EvaluateOptions) -> "ResultsList":
+    """Code sequences (or take those of a store), filter the decoded pictures, and report PSNR gain and BD-rate.
+
+    A sequence is a video, a picture, or a folder of pictures that are coded one by one. Streams that are already coded
+    are evaluated with the video that they were coded from: evaluate q22.266 q37.266 --original clip.yuv. With --exact,
+    integer networks are evaluated together with the float networks that they were made from.
+
+    Coded streams and measurements are kept: an interrupted evaluation continues when the same command is run again, and
+    other QPs, clips, settings or filters are added to those in the folder; --prune removes them. For an array job, run
+    N jobs into one folder with --shard 1/N to --shard N/N; the last to finish writes the report. With --backend dask
+    --scheduler tcp://host:8786 the workers of a cluster code and filter; they must see store, weights and output under
+    the same paths.
 
     Returns:
         Results of each filter, a tuple; empty if other shards have not finished. `to_pandas` and `to_arrow` of the
@@ -112,102 +226,114 @@ def evaluate(
         EncoderError: An encoder fails.
         ModelError: A network cannot be loaded or needs other planes.
     """
-    from codecnn.evaluation import RESULT_FILES, ResultsList
+    from codecnn.dataset import Store, build_shard, is_store, open_store
+    from codecnn.evaluation import RESULT_FILES, ResultsList, load_entries, memory_entries
     from codecnn.evaluation import evaluate as run_evaluation
     from codecnn.models import weights_path
 
+    options.check_backend()
+    check_shard(options.shard)
+    sources = options.sources
     given_store = sources if isinstance(sources, Store) else None
-    names = (
-        [sources.folder]
-        if isinstance(sources, Store)
-        else [sources]
-        if isinstance(sources, Path | str)
-        else list(sources)
-    )
-    encoding = (codec, preset, configuration, ctc) != ("vvc", "medium", "ai", False)
-    if stored := [name for name in names if (Path(name) / MANIFEST).is_file()]:
-        _check_store_alone(stored[0], names, encoding)
-    given = list(models) if isinstance(models, list | tuple) else [models]
+    names: list[Source]
+    if isinstance(sources, Store):
+        names = [sources.folder]
+    else:
+        names = [sources] if isinstance(sources, Path | str) else list(sources)
+    _check_store_alone(names, options)
+    given = list(options.models) if isinstance(options.models, list | tuple) else [options.models]
     weights = [weights_path(model) for model in given if isinstance(model, Path | str)]
-    check_shard(shard)
-    output = Path(output)
+    output = Path(options.output)
     uses_store = given_store is not None or (len(names) == 1 and is_store(Path(names[0])))
     written = [*RESULT_FILES, *(() if uses_store else ("store",))]
-    _check_outputs([output / name for name in written], [*names, original], weights)
-    entries = _entries(weights, exact, precision, device, tile)
-    entries += _memory_entries([model for model in given if not isinstance(model, Path | str)], device, tile, key)
+    check_evaluation_outputs([output / name for name in written], [*names, options.original], weights)
+    entries = load_entries(weights, options.exact, options.precision, options.device, options.tile)
+    in_memory = [model for model in given if not isinstance(model, Path | str)]
+    entries += memory_entries(in_memory, options.device, options.tile, options.key)
     if uses_store:
-        if original is not None:
-            raise ConfigError(f"{names[0]} is a store, which contains its originals: leave out --original")
-        _check_no_sequence_keys(names[0], options)
+        _check_nothing_of_videos(names[0], options)
         claim_results(output, written)
-        store = _at_qps(given_store or open_store(names[0]), qps)
+        store = _at_qps(given_store or open_store(names[0]), options.qps)
     else:
-        _check_exist([*names, *([] if original is None else [original])])
-        # Auxiliary planes of the networks are computed for the store, or the back end provides them.
-        auxiliary = [name for name in RECIPE_PLANES if any(name in entry.filter.planes for entry in entries)]
-        values: dict[str, Any]
-        if original is not None:
-            if encoding:
-                raise ConfigError(
-                    "streams are already coded: leave out --codec, --preset, --configuration and --ctc with --original"
-                )
-            values = _stream_recipe(names)
-            sequences = [{"source": str(original), "streams": [str(name) for name in names]}]
-        else:
-            _check_originals(names)
-            values = {
-                "codec": codec,
-                "preset": preset,
-                "configuration": configuration,
-                "ctc": ctc,
-                "times": True,
-                "qp": list(qps or QPS),
-                "ctu_size": 128 if codes_vvc(codec) else 64,
-                "internal_bit_depth": internal_bit_depth(codec),
-            }
-            if not codes_vvc(codec) and [name for name in auxiliary if name in STREAM_PLANES] == ["unf_y"]:
-                auxiliary.remove("unf_y")
-                values["unfiltered"] = True
-            sequences = [{"source": str(source)} for source in names]
-        values |= {"planes": auxiliary}
-        values |= {"name": EVALUATION, "sequences": [options | {"split": split} | each for each in sequences]}
-        recipe = checked(Recipe, values, "evaluate")
-        folder = output / "store"
-        _check_store_of_evaluate(folder)
+        recipe = _recipe(names, entries, options)
+        _check_store_of_evaluate(output / "store")
         claim_results(output, written)
         # The streams of other evaluations stay, and count again when one of these is repeated.
         complete = build_shard(
             recipe,
             Path(),
-            folder,
-            shard,
-            jobs=jobs,
-            scheduler=scheduler,
-            progress=coding,
-            prune=prune,
-            keep=not prune,
+            output / "store",
+            options.shard,
+            jobs=options.jobs,
+            scheduler=options.scheduler,
+            progress=options.coding,
+            prune=options.prune,
+            keep=not options.prune,
         )
         if not complete:
             return ResultsList()
         store = open_store(output / "store")
-        store = store if original is None else _at_qps(store, qps)
+        store = store if options.original is None else _at_qps(store, options.qps)
     return run_evaluation(
         entries,
         store,
-        split,
+        options.split,
         output,
-        metrics=metrics,
-        decisions=decisions,
-        shard=shard,
-        scheduler=scheduler,
-        prune=prune,
-        progress=filtering,
+        metrics=options.metrics,
+        decisions=options.decisions,
+        shard=options.shard,
+        scheduler=options.scheduler,
+        prune=options.prune,
+        progress=options.filtering,
     )
 
 
-def _check_outputs(outputs: Sequence[Path], sources: Sequence[Path | str | None], weights: Sequence[Path]) -> None:
+def _recipe(names: Sequence[Source], entries: "Sequence[Entry]", options: EvaluateOptions) -> "Recipe":
+    """Return the recipe that codes videos and pictures, or that takes given streams."""
+    from codecnn.api.config import checked
+    from codecnn.base.planes import RECIPE_PLANES, STREAM_PLANES
+    from codecnn.codec import codes_vvc, internal_bit_depth
+    from codecnn.dataset import Recipe
+
+    original = options.original
+    _check_exist([*names, *([] if original is None else [original])])
+    # Auxiliary planes of the networks are computed for the store, or the back end provides them.
+    planes = [name for name in RECIPE_PLANES if any(name in entry.filter.planes for entry in entries)]
+    values: dict[str, Any]
+    if original is not None:
+        if options.encoding_given:
+            raise ConfigError(
+                "streams are already coded: leave out --codec, --preset, --configuration and --ctc with --original"
+            )
+        values = _stream_recipe(names)
+        sequences = [{"source": str(original), "streams": [str(name) for name in names]}]
+    else:
+        _check_originals(names)
+        codec = options.codec
+        values = {
+            "codec": codec,
+            "preset": options.preset,
+            "configuration": options.configuration,
+            "ctc": options.ctc,
+            "times": True,
+            "qp": list(options.qps or QPS),
+            "ctu_size": 128 if codes_vvc(codec) else 64,
+            "internal_bit_depth": internal_bit_depth(codec),
+        }
+        if not codes_vvc(codec) and [name for name in planes if name in STREAM_PLANES] == ["unf_y"]:
+            planes.remove("unf_y")
+            values["unfiltered"] = True
+        sequences = [{"source": str(source)} for source in names]
+    keys = options.sequence_keys() | {"split": options.split}
+    values |= {"planes": planes, "name": EVALUATION, "sequences": [keys | each for each in sequences]}
+    return checked(Recipe, values, "evaluate")
+
+
+def check_evaluation_outputs(
+    outputs: Sequence[Path], sources: Sequence[Path | str | None], weights: Sequence[Path]
+) -> None:
     """Raise ConfigError if an evaluation would replace its sources or weights."""
+    from codecnn.dataset import input_files
     from codecnn.models import weights_files
 
     check_outputs(outputs, [*input_files(*sources), *weights_files(*weights)])
@@ -222,15 +348,18 @@ def _check_exist(names: Sequence[Path | str]) -> None:
             raise MissingFileError(f"{name} does not exist: name a store, a video, a picture or a folder of pictures")
 
 
-def _check_no_sequence_keys(store: Path | str, options: dict[str, Any]) -> None:
-    """Raise ConfigError if options of videos are given for a store; the command line passes all at their defaults."""
-    defaults = {field.alias or name: field.default for name, field in SequenceSpec.model_fields.items()}
-    if given := [name for name, value in options.items() if value not in (None, defaults[name])]:
+def _check_nothing_of_videos(store: Source, options: EvaluateOptions) -> None:
+    """Raise ConfigError if options of videos are given for a store."""
+    if options.original is not None:
+        raise ConfigError(f"{store} is a store, which contains its originals: leave out --original")
+    if given := list(options.sequence_keys()):
         raise ConfigError(f"{store} is a store, whose recipe states {given[0]}: leave {', '.join(given)} out")
 
 
 def _check_originals(names: Sequence[Path | str]) -> None:
     """Raise ConfigError if a source is a byte stream, and warn of sources in containers, which are coded as well."""
+    from codecnn.pictures.files import STANDARD_NAMES, is_byte_stream, stream_codec, warn
+
     for name in names:
         if (codec := stream_codec(name)) is None:
             continue
@@ -252,6 +381,9 @@ def _stream_recipe(names: Sequence[Path | str]) -> dict[str, Any]:
     Raises:
         ConfigError: A file is not a stream, or the streams differ in configuration.
     """
+    from codecnn.codec import STREAMS, coded_configuration, read_headers
+    from codecnn.pictures.files import stream_codec
+
     for name in names:
         if stream_codec(name) is None:
             raise ConfigError(f"{name} is not a stream of VVC, HEVC, AVC or AV1, which --original needs")
@@ -273,100 +405,28 @@ def _check_store_of_evaluate(folder: Path) -> None:
 
     A manifest that cannot be read, or of another schema, is not replaced either.
     """
+    from codecnn.dataset import MANIFEST, open_store
+
     if (folder / MANIFEST).is_file() and open_store(folder).manifest.recipe.name != EVALUATION:
         raise ConfigError(f"{folder} is a store of `codecnn dataset build`: name another folder with -o")
 
 
-@checked_keywords(open_video)
-def evaluate_in_loop(
-    sources: Path | str | Sequence[Path | str],
-    models: Path | str | Sequence[Path | str],
-    output: Path | str,
-    *,
-    library: Path | str | None = None,
-    qps: Sequence[int] = QPS,
-    preset: str = "medium",
-    decisions: "Decisions" = "ctu",
-    choose: bool = False,
-    exact: bool | None = None,
-    precision: "Precision" = "float32",
-    device: str = "auto",
-    tile: "Tile" = "auto",
-    progress: Progress | None = None,
-    **options: Any,
-) -> Any:
-    """Code videos in low delay without a filter and with each filter in the coding loop, and compute BD-rates.
+def _check_store_alone(names: Sequence[Source], options: EvaluateOptions) -> None:
+    """Raise ConfigError if a store is mixed with other sources, or options of the encoder are given for it."""
+    from codecnn.dataset import MANIFEST
 
-    Args:
-        sources: Videos.
-        models: Weights: files, or names from `codecnn models`.
-        output: Folder for results, bitstreams and pictures.
-        library: libvvenc as a shared library; None takes the environment variable CODECNN_VVENC_LIBRARY.
-            docs/howto/inloop.md describes how to build it.
-        qps: QPs to code at; a BD-rate needs four.
-        preset: Encoder preset, e.g. "faster", "fast", "medium" or "slow".
-        decisions: "none", "ctu" or "full".
-        choose: Also code with some pictures filtered in the loop and the others behind it, and choose the best place
-            for each sequence and QP.
-        exact: As for `evaluate`.
-        precision: Precision of float networks, "float32", "bfloat16" or, on a GPU, "tf32".
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        tile: Largest tile side in samples; does not change the result.
-        progress: Called with (pictures done, all pictures).
-        **options: Options of `open_video`: size, bit_depth, frames and so on.
-
-    Returns:
-        The results, a `codecnn.signalling.in_loop.LoopResults`.
-
-    Raises:
-        ConfigError: A source is a store or has one picture only, or two videos have the same name.
-        ToolMissingError: No library is named, or codecnn.signalling is not installed.
-        MissingFileError: The library or a video does not exist.
-        ModelError: A network needs planes that the loop does not provide.
-        EncoderError: The encoder fails.
-    """
-    from codecnn.codec import find_library
-    from codecnn.models import weights_path
-
-    run_evaluation, files = extension("signalling.evaluate_in_loop"), extension("signalling.loop_files")
-    output = Path(output)
-    paths = [Path(source) for source in ([sources] if isinstance(sources, Path | str) else sources)]
-    for path in paths:
-        if is_store(path):
-            raise ConfigError(f"{path} is a store, which is already coded: --in-loop needs the original videos")
-        if [other.stem for other in paths].count(path.stem) > 1:
-            raise ConfigError(f"two sequences have the same name {path.stem}: rename a file")
-    weights = [weights_path(model) for model in ([models] if isinstance(models, Path | str) else models)]
-    _check_outputs([output / name for name in files], [*paths, library], weights)
-    loaded = find_library(library)
-    claim_results(output, files)
-    entries = _entries(weights, exact, precision, device, tile)
-    with ExitStack() as stack:
-        videos = {path.stem: stack.enter_context(open_video(path, **options)) for path in paths}
-        return run_evaluation(
-            entries,
-            videos,
-            qps,
-            loaded,
-            output,
-            preset=preset,
-            decisions=decisions,
-            choose=choose,
-            progress=progress,
-        )
-
-
-def _check_store_alone(store: Path | str, names: Sequence[Path | str], coded: bool) -> None:
-    """Raise ConfigError if a store is mixed with other sources, or encoder options (`coded`) are given for it."""
-    if len(names) > 1:
-        raise ConfigError(f"{store} is a store, which must be evaluated alone: give one store, or videos and pictures")
-    if coded:
+    stores = [name for name in names if (Path(name) / MANIFEST).is_file()]
+    if stores and len(names) > 1:
         raise ConfigError(
-            f"{store} is a store, which is already coded: leave out --codec, --preset, --configuration and --ctc"
+            f"{stores[0]} is a store, which must be evaluated alone: give one store, or videos and pictures"
+        )
+    if stores and options.encoding_given:
+        raise ConfigError(
+            f"{stores[0]} is a store, which is already coded: leave out --codec, --preset, --configuration and --ctc"
         )
 
 
-def _at_qps(store: Store, qps: Sequence[int] | None) -> Store:
+def _at_qps(store: "Store", qps: Sequence[int] | None) -> "Store":
     """Restrict a store to its units at some QPs; None keeps all."""
     if qps is None:
         return store
@@ -376,73 +436,3 @@ def _at_qps(store: Store, qps: Sequence[int] | None) -> Store:
             f"store {store.folder} has no pictures at QP {missing[0]}: it has {', '.join(map(str, sorted(available)))}"
         )
     return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))
-
-
-def _entries(
-    weights: list[Path], exact: bool | None, precision: "Precision", device: str, tile: "Tile"
-) -> "list[Entry]":
-    """Load the filters, named FOLDER/FILE, or by their whole paths if two have the same name."""
-    from codecnn.filtering import prefers_integers
-    from codecnn.filtering.integer import find_integers, is_integer
-
-    forms = []
-    for path in weights:
-        if exact and not is_integer(path):  # a file of integers has no other integer form
-            forms += [(path, False), (path, True)]
-        else:
-            forms.append((path, exact is None and prefers_integers(path, precision)))
-    files = [find_integers(path) if form else path for path, form in forms]
-    short = [f"{file.absolute().parent.name}/{file.stem}" for file in files]
-    entries = []
-    for (path, form), file, name in zip(forms, files, short, strict=True):
-        unique = name if short.count(name) == 1 else str(file.with_suffix(""))
-        entries.append(_entry(unique, path, form, precision, device, tile))
-    return entries
-
-
-def _memory_entries(models: Sequence[Any], device: str, tile: "Tile", key: str | None) -> "list[Entry]":
-    """Create the entries of filters in memory, named by their function or class."""
-    import torch
-
-    from codecnn.base.runtime import device_name
-    from codecnn.evaluation import Entry
-    from codecnn.filtering import FloatFilter, FunctionFilter, function_name
-    from codecnn.models import adapt, as_card, complexity, pick_device
-
-    entries = []
-    names = [function_name(model) for model in models]
-    for index, model in enumerate(models):
-        name = names[index] if names.count(names[index]) == 1 else f"{names[index]}_{index + 1}"
-        text, facts = device_name(torch.device("cpu")), dict[str, Any](network=names[index])
-        if isinstance(model, torch.nn.Module):
-            network = adapt(model)
-            facts |= complexity(network).as_dict()
-            target = pick_device(device)
-            filter_: Any = FloatFilter(network, device=target, tile=tile)
-            text = device_name(target)
-        elif hasattr(model, "samples") and hasattr(model, "planes"):
-            filter_ = model
-        elif callable(model):
-            filter_ = FunctionFilter(model)
-        else:
-            raise ConfigError(f"a filter is weights, a module of torch or a function, not {type(model).__name__}")
-        own_key = None if key is None else f"{name}: {key}"
-        entries.append(Entry.of(filter_, name, card=as_card(facts), device=text, key=own_key))
-    return entries
-
-
-def _entry(
-    name: str, weights: Path, exact: bool, precision: "Precision", device: str, tile: "Tile", trust: bool = False
-) -> "Entry":
-    from codecnn.base.runtime import device_name
-    from codecnn.evaluation import Entry
-    from codecnn.filtering import load_filter
-    from codecnn.models import pick_device
-
-    torch_device = pick_device(device)
-    text = device_name(torch_device)
-    text += "" if precision == "float32" else f", {precision}"
-    filter_ = load_filter(weights, exact=exact, precision=precision, device=torch_device, tile=tile, trust=trust)
-    # What has been permitted here is permitted on the workers of a cluster.
-    load = partial(_entry, name, weights.absolute(), exact, precision, device, tile, True)
-    return Entry.of(filter_, name, card=filter_.card, device=text, load=load)

@@ -25,7 +25,7 @@ from codecnn.api.groups import (
 )
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, FormatError
-from codecnn.base.options import option, pair, progress_bar, verb
+from codecnn.base.options import option, pair, progress_bar, record, verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension
 
@@ -57,7 +57,7 @@ class FilteredFile:
     runtime: "Runtime | None" = None
 
 
-@dataclass(frozen=True)
+@record
 class FilterOptions(RawVideo, NetworkComputation):
     """Options of `filter_file`."""
 

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from codecnn.base.choices import Precision, Tile
 from codecnn.base.cluster import WHOLE, Shard, parse_shard
 from codecnn.base.errors import ConfigError
-from codecnn.base.options import argument, option
+from codecnn.base.options import argument, option, record
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 RAW_VIDEO = "Raw video"
 AUXILIARY = "Auxiliary input"
@@ -66,10 +69,15 @@ def parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
+def parse_pair(text: str) -> tuple[int, int]:
+    """Parse "WxH"; anything else raises ConfigError."""
+    from codecnn.pictures.files import parse_size
+
+    return parse_size(text)
+
+
 Source = Path | str
 """A file name."""
-Precision = Literal["float32", "bfloat16", "tf32"]
-"""Precision of float networks; "tf32" is float32 with the faster products of GPUs."""
 
 _WEIGHTS_HELP = "Weights: a name from `codecnn models`, e.g. low_cost_17, or a .safetensors file with its card"
 Model = Annotated[
@@ -88,7 +96,7 @@ OptionalModel = Annotated[
     ),
 ]
 Fps = Annotated[
-    Fraction | float | str | None,
+    "Fraction | float | str | None",
     option(
         "-r", "--rate", kind=float, group=RAW_VIDEO, help="Pictures per second (default: from the file or its name)."
     ),
@@ -128,10 +136,16 @@ Overrides = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
+class NoOptions:
+    """Options of a function that has none."""
+
+
+@record
 class RawVideo:
     """How to read raw YUV; an option overrides the name of the file."""
 
+    _: KW_ONLY
     size: Annotated[
         str | tuple[int, int] | None,
         option(
@@ -172,10 +186,11 @@ class RawVideo:
         return {"size": self.size, "bit_depth": self.bit_depth, "chroma": self.chroma, "packing": self.packing}
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class NetworkComputation:
     """How networks are computed."""
 
+    _: KW_ONLY
     device: Device = "auto"
     precision: Annotated[
         Precision,
@@ -188,7 +203,7 @@ class NetworkComputation:
     ] = "float32"
     exact: Exact = None
     tile: Annotated[
-        int | Literal["auto"] | None,
+        Tile,
         option(
             "--tile",
             kind=int,
@@ -199,10 +214,11 @@ class NetworkComputation:
     ] = "auto"
 
 
-@dataclass(frozen=True, kw_only=True)
+@record
 class ManyMachines:
     """Distribution of the work over processes or machines."""
 
+    _: KW_ONLY
     shard: Annotated[
         Shard,
         option(

@@ -1,112 +1,130 @@
-"""Functions of networks: train one, and export it for other programs.
+"""Function that exports a network for other programs.
 
 PyTorch takes seconds to import, so packages that need it are imported inside the functions.
 """
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Annotated, Any, Literal
 
-from codecnn.api.config import load_config
+from codecnn.api.groups import Device, Model, Source, parse_pair
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, ToolMissingError
-from codecnn.base.keywords import checked_keywords
+from codecnn.base.options import option, progress_bar, record, verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension
-from codecnn.dataset import input_files, open_store
-
-if TYPE_CHECKING:
-    from codecnn.api.config import TrainConfig
-    from codecnn.training import TrainingResult
 
 ExportFormat = Literal["onnx", "nnpfc", "sadl", "int8", "int16"]
 """Formats that `export` writes."""
+INTEGERS, POST_FILTER = "Integers (int8, int16)", "Post-filter of H.274 (nnpfc)"
+"""Groups of options in --help."""
 
 
-@checked_keywords()
-def train(
-    config: Path | str, run: Path | str, *, overrides: Sequence[str] = (), resume: bool = False, progress: bool = False
-) -> "TrainingResult":
-    """Train a network and keep the weights with the best validation result.
+@record
+class ExportOptions:
+    """Options of `export`."""
 
-    Args:
-        config: Configuration file, e.g. "configs/demo.yaml".
-        run: Folder of the run.
-        overrides: Texts "key.sub=value" that replace values of the configuration.
-        resume: Continue from the last checkpoint of the run.
-        progress: Show a progress bar.
+    model: Model
+    output: Annotated[Source, option("-o", "--output", help="File to write: .onnx, or .safetensors for integers.")]
+    form: Annotated[
+        ExportFormat,
+        option(
+            "--format",
+            kind=ExportFormat,
+            help="onnx; nnpfc: ONNX with the tensors of post-filter messages (codecnn nnpf); sadl: ONNX with the "
+            "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits.",
+        ),
+    ] = "onnx"
+    _: KW_ONLY
+    qp: Annotated[int | None, option("-q", "--qp", help="Slice QP of a graph for sadl or nnpfc, e.g. 37.")] = None
+    store: Annotated[
+        Source | Sequence[Source] | None,
+        option(
+            "--store",
+            kind=Path,
+            collect=list,
+            group=INTEGERS,
+            help="Store to calibrate integers on; may be repeated. Mode networks need none.",
+        ),
+    ] = None
+    split: Annotated[
+        str,
+        option("--split", group=INTEGERS, help="Split of the stores to calibrate integers on: train, val or test."),
+    ] = "train"
+    pictures: Annotated[
+        int,
+        option("--pictures", minimum=1, group=INTEGERS, help="Number of pictures per QP to calibrate integers on."),
+    ] = 4
+    accumulator_bits: Annotated[
+        int,
+        option(
+            "--accumulator-bits",
+            group=INTEGERS,
+            help="Width of the sums of int16, 25 to 32 bits; fewer bits are faster but coarser.",
+        ),
+    ] = 32
+    loss: Annotated[
+        float | None,
+        option(
+            "--loss",
+            minimum=0.0,
+            group=INTEGERS,
+            help="Largest loss of int8 in dB on the calibration pictures, e.g. 0.002; inf uses 8 bits everywhere "
+            "(default: 0.004).",
+        ),
+    ] = None
+    bit_depth: Annotated[
+        int,
+        option("--bit-depth", minimum=8, maximum=16, group=POST_FILTER, help="Bits per sample of a graph for nnpfc."),
+    ] = 10
+    patch: Annotated[
+        tuple[int, int] | None,
+        option(
+            "--patch",
+            metavar="WxH",
+            parse=parse_pair,
+            group=POST_FILTER,
+            help="Patches of nnpfc in luma samples, e.g. 128x128 (default: any).",
+        ),
+    ] = None
+    overlap: Annotated[
+        int | None,
+        option("--overlap", group=POST_FILTER, help="Luma samples around a patch of nnpfc (default: the halo)."),
+    ] = None
+    picture: Annotated[
+        tuple[int, int] | None,
+        option(
+            "--picture",
+            metavar="WxH",
+            parse=parse_pair,
+            group=POST_FILTER,
+            help="Pictures of nnpfc that are one patch each, e.g. 1920x1080; the network repeats the samples of their "
+            "edges itself.",
+        ),
+    ] = None
+    max_qp: Annotated[
+        int, option("--max-qp", group=POST_FILTER, help="QP of strength 1 of nnpfc: 63 for VVC, 51 for HEVC.")
+    ] = 63
+    adaptable: Annotated[
+        bool,
+        option(
+            "--adaptable",
+            group=POST_FILTER,
+            help="Add tensors to a graph for nnpfc that an update in the stream changes (codecnn nnpf write --onnx URI "
+            "--adapt UPDATE).",
+        ),
+    ] = False
+    device: Device = "auto"
+    progress: Annotated[
+        Progress | None, progress_bar("calibrating", "picture", "Called with (pictures done, all pictures).")
+    ] = None
 
-    Returns:
-        The result, with the file of the best weights.
 
-    Raises:
-        MissingFileError: The configuration or a store does not exist.
-        ConfigError: The configuration is invalid, or the run would replace a file that it reads.
-        ModelError: The network and its options or planes do not fit.
-    """
-    from codecnn.training import train as run_training
-
-    loaded = load_config(config, overrides)
-    check_run(config, loaded, Path(run))
-    return run_training(loaded, Path(run), resume=resume, progress=progress)
-
-
-def check_run(config: Path | str, loaded: "TrainConfig", run: Path) -> None:
-    """Raise ConfigError if a training would replace its configuration, its data or the weights that it starts from."""
-    from codecnn.models import weights_files, weights_path
-    from codecnn.training import RUN_FILES
-
-    check_outputs(
-        [run / name for name in RUN_FILES],
-        [config, *input_files(*loaded.data), *weights_files(*map(weights_path, loaded.weights))],
-    )
-
-
-@checked_keywords()
-def export(
-    model: Path | str,
-    output: Path | str,
-    form: ExportFormat = "onnx",
-    *,
-    qp: int | None = None,
-    store: Path | str | Sequence[Path | str] | None = None,
-    split: str = "train",
-    pictures: int = 4,
-    accumulator_bits: int = 32,
-    loss: float | None = None,
-    device: str = "auto",
-    bit_depth: int = 10,
-    patch: tuple[int, int] | None = None,
-    overlap: int | None = None,
-    picture: tuple[int, int] | None = None,
-    max_qp: int = 63,
-    adaptable: bool = False,
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """Write a trained network in another format and check that the written file computes the same samples.
-
-    Args:
-        model: Weights: a file, or a name from `codecnn models`.
-        output: File to write: .onnx, or .safetensors for integers.
-        form: "onnx"; "nnpfc" (ONNX with the tensors of post-filter messages); "sadl" (ONNX with the operators of SADL,
-            for one QP); "int8" or "int16" (integer networks). A file of 8-bit integers can be written as "onnx".
-        qp: Slice QP of the graph, for "sadl"; for "nnpfc" instead of the strength that a decoder passes.
-        store: Stores to calibrate integers on. Mode networks are written as "int16" and need none.
-        split: Split of the stores to calibrate on.
-        pictures: Number of pictures for each QP to calibrate on.
-        accumulator_bits: Width of the sums of "int16", 25 to 32 bits.
-        loss: Largest loss in dB of "int8" on the calibration pictures; None takes the default of
-            `codecnn.filtering.integer`.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        bit_depth: Bit depth of the samples, for "nnpfc".
-        patch: Width and height of the patches in luma samples, for "nnpfc"; None allows any size.
-        overlap: Luma samples around a patch, for "nnpfc"; None is the halo of the network.
-        picture: Width and height of pictures that are one patch each, for "nnpfc"; the network repeats the samples of
-            their edges itself.
-        max_qp: QP of strength 1, for "nnpfc": 63 for VVC, 51 for HEVC.
-        adaptable: Add tensors that updates for other decoders change, for "nnpfc"; see `write_filter`.
-        progress: Called with (pictures done, all pictures) of the calibration.
+@verb(ExportOptions)
+def export(options: ExportOptions) -> dict[str, Any]:
+    """Write a trained network in another format, and check that the file computes the same samples.
 
     Returns:
         Facts about the file, e.g. "largest_difference_to_pytorch".
@@ -115,11 +133,12 @@ def export(
         ConfigError: The options do not fit together.
         ToolMissingError: The packages of the extra `export` are not installed.
     """
+    from codecnn.dataset import input_files
     from codecnn.models import card_path, read_card, weights_path
 
-    model, output = weights_path(model), Path(output)
+    model, output, form = weights_path(options.model), Path(options.output), options.form
     integer = form in ("int8", "int16")
-    stores = [store] if isinstance(store, Path | str) else store or []
+    stores = [options.store] if isinstance(options.store, Path | str) else list(options.store or ())
     check_outputs(
         [output, card_path(output)] if integer else [output],
         [model, card_path(model), *input_files(*stores)],
@@ -133,40 +152,36 @@ def export(
         return facts
     if integer != bool(stores):
         raise ConfigError("the formats int8 and int16 need a store to calibrate on (--store), the others take none")
+    post_filter = (options.bit_depth, options.patch, options.overlap, options.picture, options.max_qp)
     if form == "nnpfc":
-        return _export_post_filter(
-            model,
-            output,
-            qp=qp,
-            bit_depth=bit_depth,
-            patch=patch,
-            overlap=overlap,
-            picture=picture,
-            max_qp=max_qp,
-            adaptable=adaptable,
-        )
-    if (bit_depth, patch, overlap, picture, max_qp, adaptable) != (10, None, None, None, 63, False):
+        return _export_post_filter(model, output, options)
+    if (*post_filter, options.adaptable) != (10, None, None, None, 63, False):
         raise ConfigError(
             "bit depth, patch, picture, overlap, largest QP and adaptable are options of the format nnpfc"
         )
-    if not stores:
-        return _export_onnx(model, output, form, qp)
+    if integer:
+        return _export_integers(model, output, stores, options)
+    return _export_onnx(model, output, form, options.qp)
+
+
+def _export_integers(model: Path, output: Path, stores: Sequence[Source], options: ExportOptions) -> dict[str, Any]:
+    from codecnn.dataset import open_store
     from codecnn.filtering.integer import DEFAULT_LOSS_DB, integer_network, load_integer, save_integer
     from codecnn.models import load_model, pick_device
 
     network, card = load_model(model)
-    torch_device = pick_device(device)
+    device = pick_device(options.device)
     integers, card_facts = integer_network(
-        network.to(torch_device),
+        network.to(device),
         card,
         [open_store(folder) for folder in stores],
-        split,
-        bits=8 if form == "int8" else 16,
-        pictures=pictures,
-        accumulator_bits=accumulator_bits,
-        loss=DEFAULT_LOSS_DB if loss is None else loss,
-        device=torch_device,
-        progress=progress,
+        options.split,
+        bits=8 if options.form == "int8" else 16,
+        pictures=options.pictures,
+        accumulator_bits=options.accumulator_bits,
+        loss=DEFAULT_LOSS_DB if options.loss is None else options.loss,
+        device=device,
+        progress=options.progress,
     )
     save_integer(output, integers, card_facts)
     load_integer(output)
@@ -181,14 +196,24 @@ def _require_onnx(form: str) -> None:
             raise ToolMissingError(f"the format {form} needs the package {name}: pip install 'codecnn[export]'")
 
 
-def _export_post_filter(model: Path, output: Path, **options: Any) -> dict[str, Any]:
+def _export_post_filter(model: Path, output: Path, options: ExportOptions) -> dict[str, Any]:
     _require_onnx("nnpfc")
     from codecnn.filtering.integer import is_integer
     from codecnn.models import load_model
 
     if is_integer(model):
         raise ConfigError(f"{model} holds integers: name the float weights for --format nnpfc")
-    written: dict[str, Any] = extension("signalling.export_post_filter")(output, *load_model(model), **options)
+    written: dict[str, Any] = extension("signalling.export_post_filter")(
+        output,
+        *load_model(model),
+        qp=options.qp,
+        bit_depth=options.bit_depth,
+        patch=options.patch,
+        overlap=options.overlap,
+        picture=options.picture,
+        max_qp=options.max_qp,
+        adaptable=options.adaptable,
+    )
     return written
 
 

@@ -3,41 +3,52 @@
 PyTorch takes seconds to import, so packages that need it are imported inside the functions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
-from codecnn.api.config import load_recipe
+from codecnn.api.groups import Jobs, ManyMachines, Overrides, Source
 from codecnn.base.cluster import Progress
-from codecnn.base.keywords import checked_keywords
-from codecnn.dataset import Recipe, Store, build_store, open_store
+from codecnn.base.options import argument, option, progress_bar, record, verb
 
 if TYPE_CHECKING:
     from codecnn.codec import Codec
+    from codecnn.dataset import Recipe, Store
 
 
-@checked_keywords()
-def build_dataset(
-    recipe: Path | str,
-    store: Path | str,
-    *,
-    overrides: Sequence[str] = (),
-    jobs: int = 1,
-    progress: Progress | None = None,
-    prune: bool = False,
-) -> Store:
-    """Build a training set: code the pictures of a recipe at its QPs; an existing store is completed or updated.
+@record
+class BuildOptions(ManyMachines):
+    """Options of `build_dataset`."""
 
-    Args:
-        recipe: Recipe file, e.g. "datasets/demo.yaml".
-        store: Folder of the store.
-        overrides: Texts "key.sub=value" that replace values of the recipe.
-        jobs: Number of encoders that run at the same time.
-        progress: Called with (units done, all units).
-        prune: Remove units of the store that do not belong to the recipe; without it they are an error.
+    recipe: Annotated[
+        Source | Mapping[str, Any],
+        argument("Recipe, e.g. datasets/demo.yaml; in Python also a dictionary with its keys.", kind=Path),
+    ]
+    store: Annotated[Source, option("-o", "--output", help="Folder of the store, new or existing.")]
+    _: KW_ONLY
+    overrides: Overrides = ()
+    jobs: Jobs = 1
+    prune: Annotated[bool, option("--prune", help="Remove units of the store that do not belong to the recipe.")] = (
+        False
+    )
+    progress: Annotated[Progress | None, progress_bar("coding", "unit", "Called with (units done, all units).")] = None
+
+
+@verb(BuildOptions)
+def build_dataset(options: BuildOptions) -> "Store | None":
+    """Build a training set: code the pictures of a recipe at its QPs and index their CTUs.
+
+    An interrupted build is continued. A store built again with other QPs or pictures keeps the units that both recipes
+    have in common and codes the missing ones. If it holds units that do not belong to the recipe, the build stops
+    before it codes anything; --prune removes them when the store is complete.
+
+    For an array job, run N builds into one store with --shard 1/N to --shard N/N, at the same time or one after
+    another; the last to finish completes the store. With --backend dask the workers of a cluster code; they must see
+    store, pictures and encoder under the same paths.
 
     Returns:
-        The store.
+        The store; None if other shards have not finished.
 
     Raises:
         MissingFileError: The recipe or a source does not exist.
@@ -45,26 +56,28 @@ def build_dataset(
         EncoderError: An encoder fails.
         StoreError: The store is damaged or in use.
     """
-    recipe = Path(recipe)
-    loaded = load_recipe(recipe, overrides)
-    codec = loop_codec(loaded, recipe.parent)
-    return build_store(loaded, recipe.parent, Path(store), codec=codec, jobs=jobs, progress=progress, prune=prune)
+    from codecnn.api.config import load_recipe
+    from codecnn.dataset import build_shard, open_store
+
+    options.check_backend()
+    recipe, store = load_recipe(options.recipe, options.overrides), Path(options.store)
+    folder = Path() if isinstance(options.recipe, Mapping) else Path(options.recipe).parent
+    complete = build_shard(
+        recipe,
+        folder,
+        store,
+        options.shard,
+        codec=_loop_codec(recipe, folder),
+        jobs=options.jobs,
+        scheduler=options.scheduler,
+        progress=options.progress,
+        prune=options.prune,
+    )
+    return open_store(store) if complete else None
 
 
-def loop_codec(recipe: Recipe, folder: Path) -> "Codec | None":
-    """Create the back end of a recipe that codes with a filter in the loop; None for other recipes.
-
-    Args:
-        recipe: The recipe.
-        folder: Folder of the recipe file, to which its paths are relative.
-
-    Returns:
-        The back end, or None.
-
-    Raises:
-        ToolMissingError: libvvenc is missing as a shared library.
-        ModelError: The filter cannot run in the loop.
-    """
+def _loop_codec(recipe: "Recipe", folder: Path) -> "Codec | None":
+    """Create the back end of a recipe that codes with a filter in the loop; None for other recipes."""
     if recipe.in_loop is None:
         return None
     from codecnn.filtering import in_loop_codec
@@ -72,12 +85,16 @@ def loop_codec(recipe: Recipe, folder: Path) -> "Codec | None":
     return in_loop_codec(recipe.in_loop, folder)
 
 
-@checked_keywords()
-def open_dataset(store: Path | str) -> Store:
-    """Open a training set: its units, pictures (memory-mapped) and CTU table.
+@record
+class StoreOptions:
+    """Options of functions of one store."""
 
-    Args:
-        store: Folder of the store.
+    store: Annotated[Source, argument("Folder of a store.", kind=Path)]
+
+
+@verb(StoreOptions)
+def open_dataset(options: StoreOptions) -> "Store":
+    """Open a training set: its units, pictures (memory-mapped) and CTU table.
 
     Returns:
         The store.
@@ -86,4 +103,6 @@ def open_dataset(store: Path | str) -> Store:
         MissingFileError: The folder does not exist.
         StoreError: The folder is not a complete store.
     """
-    return open_store(store)
+    from codecnn.dataset import open_store
+
+    return open_store(options.store)

@@ -10,10 +10,9 @@ This module and those of records import nothing that takes long, because the com
 import dataclasses
 import functools
 import inspect
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, ParamSpec, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, dataclass_transform, get_args, get_origin
 
 from codecnn.base.errors import ConfigError, UnknownArgumentError
 from codecnn.base.keywords import nearest
@@ -23,10 +22,10 @@ Record = TypeVar("Record")
 Result = TypeVar("Result")
 
 _WIDTH = 116
-"""Columns of a line of a docstring, without its indentation."""
+"""Characters in a line of a docstring."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Option:
     """Definition of one field of a record of options.
 
@@ -44,6 +43,7 @@ class Option:
         maximum: Largest number.
         complete: Function that completes a value in the shell.
         bar: Text and unit of a progress bar, e.g. ("coding", "unit").
+        required: Whether the command line requires it although the record has a default.
         fixed: Value that the command line gives to a field without a flag; None gives none.
     """
 
@@ -60,6 +60,7 @@ class Option:
     maximum: float | None = None
     complete: Callable[[str], list[str]] | None = None
     bar: tuple[str, str] = ("", "")
+    required: bool = False
     fixed: Any = None
 
     def read(self, value: Any) -> Any:
@@ -80,11 +81,24 @@ def option(
     minimum: float | None = None,
     maximum: float | None = None,
     complete: Callable[[str], list[str]] | None = None,
+    required: bool = False,
 ) -> Option:
     """Define an option with flags; the arguments are the attributes of `Option`."""
     return Option(
-        help, "option", flags, group, kind, parse, collect, metavar, shown, minimum, maximum, complete
-    )  # fmt: skip
+        help,
+        "option",
+        flags,
+        group,
+        kind=kind,
+        parse=parse,
+        collect=collect,
+        metavar=metavar,
+        shown=shown,
+        minimum=minimum,
+        maximum=maximum,
+        complete=complete,
+        required=required,
+    )
 
 
 def argument(
@@ -124,12 +138,14 @@ class Field:
         type: Type of the field; a text where it names a type that is not imported.
         option: Its definition.
         default: Default value, or `dataclasses.MISSING`.
+        keyword: Whether Python takes it as a keyword argument only.
     """
 
     name: str
     type: Any
     option: Option
     default: Any
+    keyword: bool
 
     @property
     def required(self) -> bool:
@@ -138,10 +154,11 @@ class Field:
 
 
 def fields_of(record: type) -> list[Field]:
-    """Return the fields of a record of options: its own in their order, then those of the records that it extends."""
+    """Return the fields of a record of options: positional ones, its own, then those of the records that it extends."""
     known = {field.name: field for field in dataclasses.fields(record)}
     names = dict.fromkeys(name for kind in record.__mro__ for name in vars(kind).get("__annotations__", {}))
-    return [_field(known[name]) for name in names if name in known]
+    ordered = [known[name] for name in names if name in known]
+    return [_field(field) for field in sorted(ordered, key=lambda field: field.kw_only is True)]
 
 
 def _field(field: "dataclasses.Field[Any]") -> Field:
@@ -151,7 +168,17 @@ def _field(field: "dataclasses.Field[Any]") -> Field:
     default = field.default
     if field.default_factory is not dataclasses.MISSING:
         default = field.default_factory()
-    return Field(field.name, kind, definition, default)
+    return Field(field.name, kind, definition, default, field.kw_only is True)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False)
+def record(kind: type[Record]) -> type[Record]:
+    """Make a class a frozen dataclass of options.
+
+    Records are equal only if they are the same, and have no `repr`: comparison and text of a record are never needed,
+    and their functions would double the time in which the command line creates all records.
+    """
+    return dataclass(frozen=True, eq=False, repr=False)(kind)
 
 
 @dataclass(frozen=True)
@@ -168,7 +195,7 @@ class Verb:
 
 
 def verb(
-    record: Callable[Arguments, Record],
+    options: Callable[Arguments, Record],
 ) -> Callable[[Callable[[Record], Result]], Callable[Arguments, Result]]:
     """Make the function that users call with arguments from one that takes a record of options.
 
@@ -176,21 +203,21 @@ def verb(
     argument raises UnknownArgumentError.
 
     Args:
-        record: The record, a frozen dataclass whose fields are annotated with an `Option`.
+        options: The record, a frozen dataclass whose fields are annotated with an `Option`.
     """
 
     def decorate(work: Callable[[Record], Result]) -> Callable[Arguments, Result]:
-        signature = _signature(record, work)  # type: ignore[arg-type]
+        signature = _signature(options, work)  # type: ignore[arg-type]
 
         @functools.wraps(work)
         def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
             check_keywords(work.__name__, kwargs, signature.parameters)
             signature.bind(*args, **kwargs)  # its TypeError does not speak of a record
-            return work(record(*args, **kwargs))
+            return work(options(*args, **kwargs))
 
         vars(call)["__signature__"] = signature
-        vars(call)["verb"] = Verb(record, work)  # type: ignore[arg-type]
-        call.__doc__ = documented(work.__doc__ or "", record)  # type: ignore[arg-type]
+        vars(call)["verb"] = Verb(options, work)  # type: ignore[arg-type]
+        call.__doc__ = documented(work.__doc__ or "", options)  # type: ignore[arg-type]
         return call
 
     return decorate
@@ -198,17 +225,15 @@ def verb(
 
 def _signature(record: type, work: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of a record with plain types, and its keyword arguments in the order of the help."""
-    kinds = {name: parameter.kind for name, parameter in inspect.signature(record).parameters.items()}
     parameters = [
         inspect.Parameter(
             field.name,
-            kinds[field.name],
+            inspect.Parameter.KEYWORD_ONLY if field.keyword else inspect.Parameter.POSITIONAL_OR_KEYWORD,
             default=inspect.Parameter.empty if field.required else field.default,
             annotation=field.type,
         )
         for field in fields_of(record)
     ]
-    parameters.sort(key=lambda parameter: parameter.kind)
     return inspect.Signature(parameters, return_annotation=inspect.signature(work).return_annotation)
 
 
@@ -235,15 +260,13 @@ def documented(text: str, record: type) -> str:
 
 def _argument_lines(record: type) -> Iterator[str]:
     for field in fields_of(record):
-        first = f"{field.name}: {field.option.help}"
-        yield from textwrap.wrap(
-            first,
-            _WIDTH,
-            initial_indent="    ",
-            subsequent_indent="        ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        line = f"    {field.name}:"
+        for word in field.option.help.split():
+            if len(line) + len(word) >= _WIDTH:
+                yield line
+                line = "       "
+            line = f"{line} {word}"
+        yield line
 
 
 def summary_of(function: Callable[..., Any]) -> str:

@@ -6,11 +6,12 @@ module `part`, as texts "package.module:name" that are imported on first use. Th
 subpackages; a package of somebody else adds a part with an entry point of the group `codecnn.parts`.
 """
 
+import contextlib
 import functools
 import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,28 @@ def parts() -> dict[str, Part]:
     """Return the parts that are present, by name."""
     package = Path(__file__).parents[1]
     places = {name: f"codecnn.{name}.part:PART" for name in OWN_PARTS if (package / name / "part.py").is_file()}
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        if point.name not in OWN_PARTS:  # an installation may be older than the folders
-            places[point.name] = point.value
+    if _named_by_a_package():
+        from importlib import metadata
+
+        for point in metadata.entry_points(group=ENTRY_POINTS):
+            if point.name not in OWN_PARTS:  # an installation may be older than the folders
+                places[point.name] = point.value
     return {name: _load(place) for name, place in places.items()}
+
+
+def _named_by_a_package() -> bool:
+    """Return whether an installed package has entry points of the group.
+
+    importlib.metadata answers this as well, but its import takes longer than that of all commands.
+    """
+    for folder in map(Path, sys.path):
+        if folder.is_file():
+            return True  # an archive of packages, which importlib.metadata reads
+        for file in folder.glob("*-info/entry_points.txt"):
+            with contextlib.suppress(OSError):
+                if f"[{ENTRY_POINTS}]".encode() in file.read_bytes():
+                    return True
+    return False
 
 
 def find_extension(name: str) -> Any | None:

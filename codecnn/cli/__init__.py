@@ -5,6 +5,7 @@ Only this module ends the process; `codecnn.cli.console` prints.
 
 import errno
 import functools
+import gc
 import importlib
 import os
 import sys
@@ -21,15 +22,29 @@ from codecnn.base.parts import absent_parts, command_modules
 from codecnn.cli.application import EXAMPLES, RESUMABLE, app
 from codecnn.cli.console import err
 
-# The order of the modules is the order of the commands in --help.
 _MODULES = "general pictures decode dataset training filter evaluation networks"
-for _name in _MODULES.split():
-    for _module in (f"codecnn.cli.{_name}", *command_modules(after=_name)):
-        importlib.import_module(_module)
-for _group, _prefix in ((app, ""), *((_added.typer_instance, f"{_added.name} ") for _added in app.registered_groups)):
-    for _command in _group.registered_commands if _group else ():
-        _command_name = str(_command.name or getattr(_command.callback, "__name__", ""))
-        _command.epilog = f"Example: {EXAMPLES[_prefix + _command_name]}"
+"""Modules of commands; their order is the order of the commands in --help."""
+
+
+def _add_commands() -> None:
+    """Import the modules of all commands, and let the help of each command end with its example.
+
+    Nothing that the modules create is garbage, so that collecting it would only cost time.
+    """
+    gc.disable()
+    try:
+        for name in _MODULES.split():
+            for module in (f"codecnn.cli.{name}", *command_modules(after=name)):
+                importlib.import_module(module)
+    finally:
+        gc.enable()
+    for group, prefix in ((app, ""), *((added.typer_instance, f"{added.name} ") for added in app.registered_groups)):
+        for each in group.registered_commands if group else ():
+            command_name = str(each.name or getattr(each.callback, "__name__", ""))
+            each.epilog = f"Example: {EXAMPLES[prefix + command_name]}"
+
+
+_add_commands()
 
 _INTERRUPTED = 130
 
@@ -43,16 +58,12 @@ def main() -> None:
     An error is printed as one sentence. The status is 0 (done), 1 (failed), 2 (wrong usage), 130 (interrupted) or 143
     (terminated).
     """
-    with warnings.catch_warnings():
-        warnings.showwarning = functools.partial(_show_warning, warnings.showwarning)
-        _run("--debug" in sys.argv)
-
-
-def _run(debug: bool) -> None:
-    """Run the command line; see `main`."""
+    debug = "--debug" in sys.argv
     try:
-        _check_pipes(sys.argv[1:])
-        status = app(prog_name="codecnn", standalone_mode=False) or 0
+        with warnings.catch_warnings():
+            warnings.showwarning = functools.partial(_show_warning, warnings.showwarning)
+            _check_pipes(sys.argv[1:])
+            status = app(prog_name="codecnn", standalone_mode=False) or 0
         if status == _INTERRUPTED:  # typer converts Ctrl-C into an exit status without a message
             raise KeyboardInterrupt
         sys.exit(status)

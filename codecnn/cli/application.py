@@ -7,29 +7,13 @@ import typer
 from codecnn import __version__
 from codecnn.cli.console import out
 
-EXAMPLES = {
-    "demo": "codecnn demo -o demo",
-    "doctor": "codecnn doctor",
-    "info": "codecnn info clip_416x240_30_10bit.yuv",
-    "partition": "codecnn partition stream.266 -o cus.parquet",
-    "dataset build": "codecnn dataset build datasets/demo.yaml -o stores/demo -j 2",
-    "dataset verify": "codecnn dataset verify stores/demo",
-    "dataset stats": "codecnn dataset stats stores/demo",
-    "check": "codecnn check configs/demo.yaml store=stores/demo",
-    "train": "codecnn train configs/demo.yaml store=stores/demo training.steps=20000 -o runs/first",
-    "compare": "codecnn compare runs/a/best.safetensors runs/b/best.safetensors",
-    "evaluate": "codecnn evaluate clip_416x240_30.yuv -m low_cost_17 -q 22,27,32,37,42 -o results",
-    "jvet": "codecnn jvet results/ai results/ra results/ldb -o results/jvet",
-    "models": "codecnn models",
-    "complexity": "codecnn complexity rdn blocks=4 growth=24",
-    "export": "codecnn export -m low_cost_17 -o low_cost_17.onnx",
-}
+EXAMPLES: dict[str, str] = {}
 """Example of each command by its full name; the help of the command and messages about wrong usage show it.
 
 Modules of parts add those of their commands.
 """
 
-RESUMABLE = ["dataset build", "evaluate", "demo"]
+RESUMABLE: list[str] = []
 """Commands that continue when they are run again; modules of parts add theirs. A training states this itself."""
 
 app = typer.Typer(

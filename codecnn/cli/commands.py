@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
 
@@ -104,7 +104,7 @@ def _parameter(field: Field) -> inspect.Parameter:
     shared: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "min": option.minimum}
     shared |= {"max": option.maximum, "autocompletion": option.complete}
     default: Any = inspect.Parameter.empty
-    if not field.required or NoneType in get_args(field.type):
+    if not option.required and (not field.required or NoneType in get_args(field.type)):
         default = option.shown
         if default is None and option.parse is None and _fits(field.default, kind):
             default = field.default
@@ -112,13 +112,14 @@ def _parameter(field: Field) -> inspect.Parameter:
         info: Any = typer.Argument(**shared)
     else:
         show_default = default is not None and default is not False
-        info = typer.Option(*option.flags, **shared, rich_help_panel=option.group or None, show_default=show_default)
+        info = typer.Option(
+            ..., *option.flags, **shared, rich_help_panel=option.group or None, show_default=show_default
+        )
     annotated: Any = kind if option.collect is None else list[kind]  # type: ignore[valid-type]
     if default is None:
         annotated = annotated | None
-    return inspect.Parameter(
-        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[annotated, info]
-    )
+    info.default = ... if default is inspect.Parameter.empty else default
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=annotated)
 
 
 def _single(annotation: Any) -> Any:

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.measure import Measurement, measure_renderables
 from rich.table import Column, Table
-from tqdm import tqdm
 
 if TYPE_CHECKING:
     from codecnn.evaluation import Gains, Results
@@ -35,6 +34,8 @@ def progress(description: str, unit: str) -> Iterator[Callable[[int, int], None]
     Yields:
         The function; its `total` is 0 if it is unknown.
     """
+    from tqdm import tqdm
+
     bar: Any = None
 
     def report(done: int, total: int) -> None:

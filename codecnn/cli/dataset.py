@@ -1,58 +1,35 @@
 """Commands on training sets: build, verify and summarise."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table
-from tqdm import tqdm
 
+from codecnn.api.stores import BuildOptions, StoreOptions, build_dataset
+from codecnn.base.options import verb
 from codecnn.cli.application import dataset_app
-from codecnn.cli.console import out, print_facts, print_json, print_table, progress
-from codecnn.cli.options import Backend, Jobs, Json, Overrides, Scheduler, Shard, read_spread
+from codecnn.cli.commands import command
+from codecnn.cli.console import out, print_facts, print_json, print_table
+
+if TYPE_CHECKING:
+    from codecnn.dataset import Store
 
 
-@dataset_app.command("build")
-def dataset_build(
-    recipe: Annotated[Path, typer.Argument(help="Recipe, e.g. datasets/demo.yaml.")],
-    overrides: Overrides = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the store, new or existing.")] = ...,  # type: ignore[assignment]
-    jobs: Jobs = 1,
-    shard: Shard = "1/1",
-    backend: Backend = "local",
-    scheduler: Scheduler = None,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Remove units of the store that do not belong to the recipe.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Build a store: code the pictures of a recipe at its QPs and index their CTUs.
-
-    An interrupted build is continued. A store built again with other QPs or pictures keeps the units that both recipes
-    have in common and codes the missing ones. If it holds units that do not belong to the recipe, the build stops
-    before it codes anything; --prune removes them when the store is complete.
-
-    For an array job, run N builds into one store with --shard 1/N to --shard N/N, at the same time or one after
-    another; the last to finish completes the store. With --backend dask the workers of a cluster code; they must see
-    store, pictures and encoder under the same paths.
-    """
-    from codecnn import api as verbs
-    from codecnn.api.config import load_recipe
-    from codecnn.dataset import build_shard, open_store
-
-    part, address = read_spread(shard, backend, scheduler)
-    loaded = load_recipe(recipe, overrides or ())
-    codec = verbs.loop_codec(loaded, recipe.parent)
-    with progress("coding", "unit") as report:
-        complete = build_shard(
-            loaded, recipe.parent, output, part, codec=codec, jobs=jobs, scheduler=address, progress=report, prune=prune
-        )
-    if not complete:
-        facts = {"store": str(output), "shard": shard, "complete": False}
-        print_facts(facts, as_json)
+@command(
+    "dataset build",
+    build_dataset,
+    "codecnn dataset build datasets/demo.yaml -o stores/demo -j 2",
+    group=dataset_app,
+    resumable=True,
+)
+def show_built(options: BuildOptions, store: "Store | None", as_json: bool) -> None:
+    """Print the number of units, and why units have no CU table."""
+    facts: dict[str, Any] = {"store": str(options.store)}
+    if store is None:
+        print_facts(facts | {"shard": "/".join(map(str, options.shard)), "complete": False}, as_json)
         return
-    store = open_store(output)
-    facts = {"store": str(output), "units": len(store.units), "ctus": store.ctus().num_rows, "data_key": store.data_key}
+    facts |= {"units": len(store.units), "ctus": store.ctus().num_rows, "data_key": store.data_key}
     reasons = [unit.no_blocks for unit in store.units if unit.no_blocks is not None]
     if as_json:
         facts["no_blocks"] = reasons
@@ -61,32 +38,41 @@ def dataset_build(
         out.print(reason, soft_wrap=True, markup=False, highlight=False)
 
 
-@dataset_app.command("verify")
-def dataset_verify(
-    store: Annotated[Path, typer.Argument(help="Folder of a store.")],
-    as_json: Json = False,
-) -> None:
+@verb(StoreOptions)
+def verify(options: StoreOptions) -> list[tuple[str, str | None]]:
     """Hash all files of a store again and list the damaged ones; the exit status is 1 if there are any."""
+    from tqdm import tqdm
+
     from codecnn.dataset import open_store, verify_store
 
-    checked = list(tqdm(verify_store(open_store(store)), desc="hashing", unit="file", disable=None))
+    return list(tqdm(verify_store(open_store(options.store)), desc="hashing", unit="file", disable=None))
+
+
+@command("dataset verify", verify, "codecnn dataset verify stores/demo", group=dataset_app)
+def show_damaged(options: StoreOptions, checked: list[tuple[str, str | None]], as_json: bool) -> None:
+    """Print the damaged files; status 1 if there are any."""
     damaged = {name: problem for name, problem in checked if problem is not None}
     if as_json:
-        print_json({"store": str(store), "files": len(checked), "damaged": damaged})
+        print_json({"store": str(options.store), "files": len(checked), "damaged": damaged})
     else:
         for name, problem in damaged.items():
-            out.print(f"{store / name} {problem}", soft_wrap=True, markup=False, highlight=False)
+            out.print(f"{Path(options.store) / name} {problem}", soft_wrap=True, markup=False, highlight=False)
         out.print(f"{len(checked)} files, {len(damaged)} damaged")
     if damaged:
         raise typer.Exit(1)
 
 
-@dataset_app.command("stats")
-def dataset_stats(store: Annotated[Path, typer.Argument(help="Folder of a store.")], as_json: Json = False) -> None:
+@verb(StoreOptions)
+def stats(options: StoreOptions) -> dict[str, Any]:
     """Show pictures, CTUs, bits and PSNR of a store by split and QP."""
     from codecnn.dataset import open_store, store_stats
 
-    stats = store_stats(open_store(store))
+    return store_stats(open_store(options.store))
+
+
+@command("dataset stats", stats, "codecnn dataset stats stores/demo", group=dataset_app)
+def show_stats(_options: StoreOptions, stats: dict[str, Any], as_json: bool) -> None:
+    """Print a table by split and QP."""
     if as_json:
         print_json(stats)
         return

@@ -1,29 +1,45 @@
 """Commands about codecnn itself: demo and doctor."""
 
+from dataclasses import KW_ONLY
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from codecnn.cli.application import app
+from codecnn.api.groups import Jobs, NoOptions, Source
+from codecnn.base.options import option, record, verb
+from codecnn.cli.commands import command
 from codecnn.cli.console import err, out, print_gains, print_json, print_table, progress
-from codecnn.cli.options import Jobs, Json, limit_threads
+
+if TYPE_CHECKING:
+    from codecnn.cli.doctor import Finding
 
 
-@app.command()
-def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for all files of the demo.")] = Path("demo"),
-    jobs: Jobs = 2,
-) -> None:
+@record
+class DemoOptions:
+    """Options of `demo`."""
+
+    output: Annotated[Source, option("-o", "--output", help="Folder for all files of the demo.")] = Path("demo")
+    _: KW_ONLY
+    jobs: Jobs = 2
+
+
+@verb(DemoOptions)
+def demo(options: DemoOptions) -> dict[str, Any]:
     """Build, train, evaluate and correlate on the pictures of scikit-image, in minutes on two cores.
 
     If it is interrupted, run it again to continue.
     """
     from codecnn.api.demo import run_demo
 
-    limit_threads()
-    results = run_demo(output, jobs=jobs, say=err.print, progress=progress)
+    return run_demo(Path(options.output), jobs=options.jobs, say=err.print, progress=progress)
+
+
+@command("demo", demo, "codecnn demo -o demo", threads=True, json=False, resumable=True)
+def show_demo(options: DemoOptions, results: dict[str, Any], _as_json: bool) -> None:
+    """Print gains and correlation."""
+    output = Path(options.output)
     print_gains(results["evaluation"])
     if (correlation := results.get("correlation")) is not None:
         out.print(
@@ -36,15 +52,20 @@ def demo(
         out.print(f"Correlation: {output / 'correlation' / 'correlation.md'}")
 
 
-@app.command()
-def doctor(as_json: Json = False) -> None:
+@verb(NoOptions)
+def doctor(_options: NoOptions) -> "list[Finding]":
     """Show what is installed, missing or slow: ffmpeg, encoders, torch, GPU, cores, AMX, VNNI.
 
     The exit status is 1 if something required is missing.
     """
     from codecnn.cli.doctor import examine
 
-    findings = examine()
+    return examine()
+
+
+@command("doctor", doctor, "codecnn doctor")
+def show_findings(_options: NoOptions, findings: "list[Finding]", as_json: bool) -> None:
+    """Print a table; status 1 if something required is missing."""
     if as_json:
         print_json([vars(finding) for finding in findings])
     else:

@@ -1,26 +1,34 @@
 """Commands on networks: list, complexity, and export to other formats."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.table import Column, Table
 
-from codecnn.base.errors import ConfigError
-from codecnn.cli.application import app
-from codecnn.cli.console import out, print_facts, print_json, print_table, progress
-from codecnn.cli.options import Device, Json, Model, Trust
+from codecnn.api.groups import NoOptions
+from codecnn.api.networks import ExportOptions, export
+from codecnn.base.errors import ConfigError, UsageError
+from codecnn.base.options import argument, option, record, verb
+from codecnn.cli.commands import command
+from codecnn.cli.console import out, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
     from codecnn.models import Card, ShippedWeights
 
 
-@app.command()
-def models(as_json: Json = False) -> None:
+@verb(NoOptions)
+def models(_options: NoOptions) -> "list[ShippedWeights]":
     """List the weights that `filter` and `evaluate` take by name, and the architectures that `train` takes."""
-    from codecnn.models import describe_model, list_models, shipped_weights
+    from codecnn.models import shipped_weights
 
-    shipped = sorted(shipped_weights(), key=lambda weights: (weights.card.kmac_per_pixel or 0.0, weights.name))
+    return sorted(shipped_weights(), key=lambda weights: (weights.card.kmac_per_pixel or 0.0, weights.name))
+
+
+@command("models", models, "codecnn models")
+def show_models(_options: NoOptions, shipped: "list[ShippedWeights]", as_json: bool) -> None:
+    """Print a table of the weights."""
+    from codecnn.models import describe_model, list_models
+
     if as_json:
         known = list_models()
         by_network: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
@@ -100,135 +108,55 @@ def _trained_on(card: "Card") -> str:
     return "; ".join(f"{codec} {', '.join(sorted(names))}" for codec, names in sorted(configurations.items()))
 
 
-@app.command()
-def complexity(
+@record
+class ComplexityOptions:
+    """Options of `complexity`."""
+
     model: Annotated[
-        str | None, typer.Argument(help="Name of a network, e.g. rdn or my_networks:Net, or a .safetensors file.")
-    ] = None,
+        str | None, argument("Name of a network, e.g. rdn or my_networks:Net, or a .safetensors file.")
+    ] = None
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[OPTION=VALUE]...", help="Options of the network, e.g. blocks=4.")
-    ] = None,
-    all_networks: Annotated[bool, typer.Option("--all", help="Show all networks as a Markdown table.")] = False,
-    trust: Trust = None,
-    as_json: Json = False,
-) -> None:
+        Sequence[str],
+        argument("Options of the network, e.g. blocks=4.", "[OPTION=VALUE]...", kind=str, collect=tuple),
+    ] = ()
+    all_networks: Annotated[bool, option("--all", help="Show all networks.")] = False
+
+
+@verb(ComplexityOptions)
+def complexity(options: ComplexityOptions) -> list[dict[str, Any]]:
     """Show kMAC/pixel without and with the halo of a 128x128 CTU, parameters, receptive field and peak memory."""
     from codecnn.api.config import parse_overrides
-    from codecnn.models import complexity_table, create_model, full_cost, list_models, load_model
+    from codecnn.models import create_model, full_cost, list_models, load_model
 
-    if all_networks == (model is not None):
-        raise typer.BadParameter("give the name of a network, or --all")
+    model = options.model
+    if options.all_networks == (model is not None):
+        raise UsageError("give the name of a network, or --all")
     if model is None:
-        if as_json:
-            print_json([{"model": name} | full_cost(create_model(name)) for name in list_models()])
-        else:
-            out.print(complexity_table(), markup=False, highlight=False, soft_wrap=True)
-        return
-    options = parse_overrides(overrides or ())
-    if model.endswith(".safetensors"):
-        if options:
-            raise ConfigError(f"{model} has fixed options: leave out {' '.join(overrides or ())}")
-        network = load_model(model)[0]
+        return [{"model": name} | full_cost(create_model(name)) for name in list_models()]
+    if not model.endswith(".safetensors"):
+        return [{"model": model} | full_cost(create_model(model, **parse_overrides(options.overrides)))]
+    if options.overrides:
+        raise ConfigError(f"{model} has fixed options: leave out {' '.join(options.overrides)}")
+    return [{"model": model} | full_cost(load_model(model)[0])]
+
+
+@command("complexity", complexity, "codecnn complexity rdn blocks=4 growth=24", trust=True)
+def show_complexity(options: ComplexityOptions, costs: list[dict[str, Any]], as_json: bool) -> None:
+    """Print the facts of one network, or a Markdown table of all."""
+    from codecnn.models import complexity_table
+
+    if not options.all_networks:
+        print_facts(costs[0], as_json)
+    elif as_json:
+        print_json(costs)
     else:
-        network = create_model(model, **options)
-    print_facts({"model": model} | full_cost(network), as_json)
+        out.print(complexity_table(), markup=False, highlight=False, soft_wrap=True)
 
 
-@app.command()
-def export(
-    model: Model,
-    output: Annotated[Path, typer.Option("-o", "--output", help="File to write: .onnx, or .safetensors for integers.")],
-    form: Annotated[
-        Literal["onnx", "nnpfc", "sadl", "int8", "int16"],
-        typer.Option(
-            "--format",
-            help="onnx; nnpfc: ONNX with the tensors of post-filter messages (codecnn nnpf); sadl: ONNX with the "
-            "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits.",
-        ),
-    ] = "onnx",
-    qp: Annotated[
-        int | None, typer.Option("-q", "--qp", help="Slice QP of a graph for sadl or nnpfc, e.g. 37.")
-    ] = None,
-    bit_depth: Annotated[
-        int, typer.Option("--bit-depth", min=8, max=16, help="Bits per sample of a graph for nnpfc.")
-    ] = 10,
-    patch: Annotated[
-        str | None,
-        typer.Option("--patch", metavar="WxH", help="Patches of nnpfc in luma samples, e.g. 128x128 (default: any)."),
-    ] = None,
-    overlap: Annotated[
-        int | None, typer.Option("--overlap", help="Luma samples around a patch of nnpfc (default: the halo).")
-    ] = None,
-    picture: Annotated[
-        str | None,
-        typer.Option(
-            "--picture",
-            metavar="WxH",
-            help="Pictures of nnpfc that are one patch each, e.g. 1920x1080; the network repeats the samples of their "
-            "edges itself.",
-        ),
-    ] = None,
-    max_qp: Annotated[int, typer.Option("--max-qp", help="QP of strength 1 of nnpfc: 63 for VVC, 51 for HEVC.")] = 63,
-    adaptable: Annotated[
-        bool,
-        typer.Option(
-            "--adaptable",
-            help="Add tensors to a graph for nnpfc that an update in the stream changes (codecnn nnpf write --onnx URI "
-            "--adapt UPDATE).",
-        ),
-    ] = False,
-    store: Annotated[
-        list[Path] | None, typer.Option("--store", help="Store to calibrate integers on; may be repeated.")
-    ] = None,
-    split: Annotated[
-        str, typer.Option("--split", help="Split of the stores to calibrate integers on: train, val or test.")
-    ] = "train",
-    pictures: Annotated[
-        int, typer.Option("--pictures", min=1, help="Number of pictures per QP to calibrate integers on.")
-    ] = 4,
-    accumulator_bits: Annotated[
-        int,
-        typer.Option(
-            "--accumulator-bits", help="Width of the sums of int16, 25 to 32 bits; fewer bits are faster but coarser."
-        ),
-    ] = 32,
-    loss: Annotated[
-        float | None,
-        typer.Option(
-            "--loss",
-            min=0.0,
-            help="Largest loss of int8 in dB on the calibration pictures, e.g. 0.002; inf uses 8 bits everywhere "
-            "(default: 0.004).",
-        ),
-    ] = None,
-    device: Device = "auto",
-    trust: Trust = None,
-    as_json: Json = False,
-) -> None:
-    """Write a trained network in another format, and check that the file computes the same samples."""
-    from codecnn import api as verbs
-    from codecnn.pictures.files import parse_size
-
-    with progress("calibrating", "picture") as report:
-        facts = verbs.export(
-            model,
-            output,
-            form,
-            qp=qp,
-            store=store,
-            split=split,
-            pictures=pictures,
-            accumulator_bits=accumulator_bits,
-            loss=loss,
-            device=device,
-            bit_depth=bit_depth,
-            patch=None if patch is None else parse_size(patch),
-            overlap=overlap,
-            picture=None if picture is None else parse_size(picture),
-            max_qp=max_qp,
-            adaptable=adaptable,
-            progress=report,
-        )
+@command("export", export, "codecnn export -m low_cost_17 -o low_cost_17.onnx", trust=True)
+def show_exported(options: ExportOptions, facts: dict[str, Any], as_json: bool) -> None:
+    """Print facts about the file."""
+    facts = {"model": str(options.model), "format": options.form, "file": str(options.output), **facts}
     if not as_json and "largest_difference_to_pytorch" in facts:
         facts["largest_difference_to_pytorch"] = f"{facts['largest_difference_to_pytorch']:.1e}"
-    print_facts({"model": str(model), "format": form, "file": str(output), **facts}, as_json)
+    print_facts(facts, as_json)

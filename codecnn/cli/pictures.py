@@ -1,41 +1,32 @@
 """Commands on single files: geometry, coding trees and planes of bitstreams."""
 
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import KW_ONLY, asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
+from codecnn.api.groups import Fps, ManyMachines, RawVideo, Source, parse_names
+from codecnn.base.cluster import WHOLE, Progress
 from codecnn.base.errors import ConfigError, FormatError
+from codecnn.base.options import argument, option, progress_bar, record, verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import find_extension
-from codecnn.cli.application import app
-from codecnn.cli.console import print_facts, print_json, progress
-from codecnn.cli.options import (
-    Backend,
-    BitDepth,
-    Chroma,
-    Json,
-    Packing,
-    Rate,
-    Scheduler,
-    Shard,
-    Size,
-    read_spread,
-)
+from codecnn.cli.commands import command
+from codecnn.cli.console import print_facts
 
 
-@app.command()
-def info(
-    file: Annotated[Path, typer.Argument(help="YUV, Y4M, still picture, bitstream, or folder of still pictures.")],
-    size: Size = None,
-    bit_depth: BitDepth = None,
-    chroma: Chroma = None,
-    rate: Rate = None,
-    packing: Packing = None,
-    as_json: Json = False,
-) -> None:
+@record
+class InfoOptions(RawVideo):
+    """Options of `info`."""
+
+    file: Annotated[Source, argument("YUV, Y4M, still picture, bitstream, or folder of still pictures.", kind=Path)]
+    _: KW_ONLY
+    fps: Fps = None
+
+
+@verb(InfoOptions)
+def info(options: InfoOptions) -> dict[str, Any]:
     """Show the geometry and the number of pictures of a file; of a coded stream also slice types and QPs.
 
     Slice types and QPs are those of VVC, HEVC, AVC and AV1. Nothing is decoded. Pictures of other streams are counted
@@ -43,29 +34,20 @@ def info(
     """
     from codecnn.pictures.files import stream_codec, summarise_video
 
+    file = Path(options.file)
     if (codec := stream_codec(file)) is not None:
         # codecnn does not read the headers of all AVC, e.g. of fields; ffmpeg describes it nevertheless.
         with suppress(*((FormatError,) if codec in ("avc", "av1") else ())):
-            _stream_info(file, codec, as_json)
-            return
-    summary = summarise_video(file, size=size, bit_depth=bit_depth, chroma=chroma, fps=rate, packing=packing)
+            return _stream_facts(file, codec)
+    summary = summarise_video(file, **options.raw_format(), fps=options.fps)
     fps = None if summary.format.fps is None else float(summary.format.fps)
     facts: dict[str, Any] = {"file": str(file), **asdict(summary.format), "fps": fps, "pictures": summary.pictures}
     if summary.codec is not None:
         facts |= {"codec": summary.codec, "counted": summary.counted, "fields": summary.fields}
-    if summary.pictures is None and not as_json:
-        facts["pictures"] = "unknown without decoding"
-    print_facts(_without_unknown(facts, as_json), as_json)
+    return facts
 
 
-def _without_unknown(facts: dict[str, Any], as_json: bool) -> dict[str, Any]:
-    """Leave out the key "fields" of video that is not known to be interlaced, except in JSON."""
-    return (
-        facts if as_json or facts.get("fields", "") is not None else {k: v for k, v in facts.items() if k != "fields"}
-    )
-
-
-def _stream_info(file: Path, codec: str, as_json: bool) -> None:
+def _stream_facts(file: Path, codec: str) -> dict[str, Any]:
     from codecnn.codec import output_pictures, read_headers
     from codecnn.pictures.files import probe_stream
 
@@ -81,45 +63,66 @@ def _stream_info(file: Path, codec: str, as_json: bool) -> None:
     facts["not_output"] = len(pictures) - facts["pictures"]
     facts["fields"] = fields
     if codec in ("vvc", "hevc") and (describe := find_extension("signalling.describe_carried")) is not None:
-        carried = describe(file, info)
-        facts["carried_post_filters"] = carried if as_json else "; ".join(carried) or "none"
-    if as_json:
-        facts["coded_pictures"] = pictures
-    else:
-        kinds = [{(picture.slice_type, qp) for qp in picture.slice_qps} for picture in info.pictures]
-        counts = [(kind, qp, sum((kind, qp) in each for each in kinds)) for kind, qp in sorted(set().union(*kinds))]
-        facts["slices"] = ", ".join(f"{count} {kind} at QP {qp}" for kind, qp, count in counts)
-    print_facts(_without_unknown(facts, as_json), as_json)
+        facts["carried_post_filters"] = describe(file, info)
+    facts["coded_pictures"] = pictures
+    return facts
 
 
-@app.command()
-def partition(
-    streams: Annotated[list[Path], typer.Argument(metavar="STREAM...", help="VVC streams, also in MP4, MKV or TS.")],
+@command("info", info, "codecnn info clip_416x240_30_10bit.yuv")
+def show_info(_options: InfoOptions, facts: dict[str, Any], as_json: bool) -> None:
+    """Print the facts; of the coded pictures their number by slice type and QP."""
+    if not as_json:
+        if facts["pictures"] is None:
+            facts["pictures"] = "unknown without decoding"
+        if "carried_post_filters" in facts:
+            facts["carried_post_filters"] = "; ".join(facts["carried_post_filters"]) or "none"
+        if (pictures := facts.pop("coded_pictures", None)) is not None:
+            kinds = [{(picture["slice_type"], qp) for qp in picture["slice_qps"]} for picture in pictures]
+            counts = [(kind, qp, sum((kind, qp) in each for each in kinds)) for kind, qp in sorted(set().union(*kinds))]
+            facts["slices"] = ", ".join(f"{count} {kind} at QP {qp}" for kind, qp, count in counts)
+    print_facts(facts, as_json)
+
+
+@record
+class PartitionOptions(ManyMachines):
+    """Options of `partition`."""
+
+    streams: Annotated[
+        Sequence[Source],
+        argument("VVC streams, also in MP4, MKV or TS.", "STREAM...", kind=Path, collect=list),
+    ]
     output: Annotated[
-        Path,
-        typer.Option(
+        Source,
+        option(
             "-o",
             "--output",
             help="Table to write: .parquet, .csv or .vtmbmsstats; a folder for several streams or with --planes.",
         ),
-    ] = ...,  # type: ignore[assignment]
+    ]
+    _: KW_ONLY
     planes: Annotated[
-        str | None,
-        typer.Option(
+        Sequence[str],
+        option(
             "--planes",
             metavar="NAMES",
+            parse=parse_names,
             help="Write these planes instead of a table, e.g. pred_y,unf_y,mts.",
         ),
-    ] = None,
-    tus: Annotated[bool, typer.Option("--tus", help="Write one row per transform block instead of per CU.")] = False,
+    ] = ()
+    tus: Annotated[bool, option("--tus", help="Write one row per transform block instead of per CU.")] = False
     motion: Annotated[
-        bool, typer.Option("--motion", help="Write CUs with merge, affine, motion vectors and reference pictures.")
-    ] = False,
-    shard: Shard = "1/1",
-    backend: Backend = "local",
-    scheduler: Scheduler = None,
-    as_json: Json = False,
-) -> None:
+        bool, option("--motion", help="Write CUs with merge, affine, motion vectors and reference pictures.")
+    ] = False
+    reading: Annotated[
+        Progress | None, progress_bar("reading", "stream", "Called with (streams done, all streams).")
+    ] = None
+    reconstructing: Annotated[
+        Progress | None, progress_bar("reconstructing", "picture", "Called with (pictures done, all pictures).")
+    ] = None
+
+
+@verb(PartitionOptions)
+def partition(options: PartitionOptions) -> dict[str, Any]:
     """Write the CUs of a VVC bitstream (position, size, depth, mode, QP, transforms), its transform blocks, or planes.
 
     --motion decodes the stream and adds columns to the CUs: merge, ciip, gpm, affine, mv_l0_x, mv_l0_y, mv_l1_x,
@@ -140,66 +143,68 @@ def partition(
 
     The first run on a machine compiles code for about a minute, with --planes or --motion for two to four.
     """
-    part, address = read_spread(shard, backend, scheduler)
-    if (planes is not None) + tus + motion > 1:
+    from codecnn.codec import LUMA, stream_table, write_blocks, write_partitions
+
+    options.check_backend()
+    streams, output = [Path(stream) for stream in options.streams], Path(options.output)
+    if bool(options.planes) + options.tus + options.motion > 1:
         raise ConfigError("--tus, --motion and --planes exclude each other: give one of them")
-    names = [name.strip() for name in planes.split(",")] if planes is not None else []
-    if len(streams) > 1 or part != (1, 1) or address is not None:
-        from codecnn.codec import write_partitions
-
-        with progress("reading", "stream") as report:
-            written = write_partitions(
-                streams, output, names, tus=tus, motion=motion, shard=part, scheduler=address, progress=report
-            )
-        print_facts({"streams": len(written), "folder": str(output)}, as_json)
-        return
+    if len(streams) > 1 or options.shard != WHOLE or options.scheduler is not None:
+        written = write_partitions(
+            streams,
+            output,
+            options.planes,
+            tus=options.tus,
+            motion=options.motion,
+            shard=options.shard,
+            scheduler=options.scheduler,
+            progress=options.reading,
+        )
+        return {"streams": len(written), "folder": str(output)}
     (stream,) = streams
-    if planes is not None:
-        _write_planes(stream, names, output, as_json)
-        return
-    from codecnn.codec import LUMA, stream_table, write_blocks
-
+    if options.planes:
+        return _write_planes(stream, output, options)
     check_outputs([output], [stream])
-    if tus:
-        _write_transform_blocks(stream, output, as_json)
-        return
-    if motion:
-        _write_motion(stream, output, as_json)
-        return
+    if options.tus:
+        return _write_transform_blocks(stream, output)
+    if options.motion:
+        return _write_motion(stream, output)
     table = stream_table(stream)
     write_blocks(output, table)
     luma = int((table.channel == LUMA).sum())
     pictures = len(set(table.poc.tolist()))
-    facts = {"stream": str(stream), "table": str(output), "pictures": pictures, "cus": len(table), "luma_cus": luma}
-    print_facts(facts, as_json)
+    return {"stream": str(stream), "table": str(output), "pictures": pictures, "cus": len(table), "luma_cus": luma}
 
 
-def _write_transform_blocks(stream: Path, output: Path, as_json: bool) -> None:
+def _write_transform_blocks(stream: Path, output: Path) -> dict[str, Any]:
     from codecnn.codec import stream_transform_blocks, write_transform_blocks
 
     blocks = stream_transform_blocks(stream)
     write_transform_blocks(output, blocks)
     coded = sum(blocks["cbf"].to_pylist())
-    facts = {"stream": str(stream), "table": str(output), "transform_blocks": blocks.num_rows, "coded": coded}
-    print_facts(facts, as_json)
+    return {"stream": str(stream), "table": str(output), "transform_blocks": blocks.num_rows, "coded": coded}
 
 
-def _write_motion(stream: Path, output: Path, as_json: bool) -> None:
+def _write_motion(stream: Path, output: Path) -> dict[str, Any]:
     from codecnn.codec import stream_motion, write_motion
 
     table = stream_motion(stream)
     write_motion(output, table)
     inter = table.num_rows - table["affine"].null_count
-    print_facts({"stream": str(stream), "table": str(output), "cus": table.num_rows, "inter_cus": inter}, as_json)
+    return {"stream": str(stream), "table": str(output), "cus": table.num_rows, "inter_cus": inter}
 
 
-def _write_planes(stream: Path, planes: list[str], folder: Path, as_json: bool) -> None:
+def _write_planes(stream: Path, folder: Path, options: PartitionOptions) -> dict[str, Any]:
     from codecnn.codec import write_planes
 
-    with progress("reconstructing", "picture") as report:
-        written = write_planes(stream, planes, folder, report)
+    written = write_planes(stream, options.planes, folder, options.reconstructing)
     files = {name: str(path) for name, path in written.files.items()}
-    if as_json:
-        print_json({"stream": str(stream), "files": files, "pictures": written.pictures})
-        return
-    print_facts(files | {"pictures": written.pictures}, False)
+    return {"stream": str(stream), "files": files, "pictures": written.pictures}
+
+
+@command("partition", partition, "codecnn partition stream.266 -o cus.parquet")
+def show_partition(_options: PartitionOptions, facts: dict[str, Any], as_json: bool) -> None:
+    """Print the numbers of streams, CUs and blocks."""
+    if not as_json and "files" in facts:
+        facts = facts["files"] | {"pictures": facts["pictures"]}
+    print_facts(facts, as_json)

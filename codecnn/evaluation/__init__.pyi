@@ -2,6 +2,8 @@ from .cells import cpu_threads as cpu_threads
 from .cells import measure_cells as measure_cells
 from .crops import Crop as Crop
 from .entries import Entry as Entry
+from .entries import load_entries as load_entries
+from .entries import memory_entries as memory_entries
 from .groups import ClassMeans as ClassMeans
 from .groups import by_picture_type as by_picture_type
 from .groups import class_means as class_means

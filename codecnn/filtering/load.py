@@ -1,19 +1,16 @@
 """Filters from weights: `load_filter` loads float or integer weights by file or by name."""
 
 from pathlib import Path
-from typing import Literal
 
 import torch
 
+from codecnn.base.choices import Precision as Precision
 from codecnn.base.errors import ConfigError, MissingFileError, ModelError
 from codecnn.base.keywords import checked_keywords
 from codecnn.filtering.integer import ExactFilter, find_integers, integer_path, is_integer, load_integer
 from codecnn.filtering.network_filter import BFloat16Filter, FloatFilter, NetworkFilter, TF32Filter
 from codecnn.filtering.tiles import Tile
 from codecnn.models import load_model, weights_path
-
-Precision = Literal["float32", "bfloat16", "tf32"]
-"""Precision of float networks; "tf32" is float32 with the faster products of GPUs."""
 
 _KINDS = {"float32": FloatFilter, "bfloat16": BFloat16Filter, "tf32": TF32Filter}
 

@@ -133,7 +133,7 @@ class LoopFilter:
         if parameters.arithmetic == "float":
             raise UnsupportedError(
                 "the filter in the loop was computed in float, which gives other samples on other machines: code the "
-                "stream again with integers (codecnn evaluate --in-loop --exact)"
+                "stream again with integers (codecnn evaluate-loop --exact)"
             )
         if parameters.bit_depth != picture.sps.bit_depth or len(parameters.components) > components:
             raise FormatError(

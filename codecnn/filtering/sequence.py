@@ -10,8 +10,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+from codecnn.base.choices import Decisions as Decisions
 from codecnn.base.errors import ConfigError
 from codecnn.base.planes import MAX_QP
 from codecnn.filtering.decisions import Decision, decide_picture
@@ -22,8 +23,6 @@ from codecnn.pictures.files import Picture, Video, create_video, forget_pages
 PicturesDone = Callable[[int], None]
 """A function that is called with the number of pictures that are done."""
 
-Decisions = Literal["none", "ctu", "full"]
-"""Kinds of decisions: none, on/off flags and scales, or these and QP offsets."""
 
 QP_OFFSETS: Mapping[Decisions, tuple[int, ...]] = {"none": (0,), "ctu": (0,), "full": (0, -5, 5)}
 """Offsets to the slice QP that the network is tried with, for each kind of decisions; the first is no offset."""

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from codecnn.base.choices import Tile as Tile
 from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.models import (
@@ -29,9 +30,6 @@ from codecnn.models import (
     peak_bytes,
 )
 from codecnn.models.graph import Array
-
-Tile = int | Literal["auto"] | None
-"""Largest side of the tiles in luma samples; None is the picture in one piece, "auto" a side fast on the device."""
 
 LARGEST_TILE = 1088
 """Largest side that "auto" chooses, and the side on a GPU: two tiles cover a picture of 1920x1080."""

@@ -1,7 +1,11 @@
 from .adaptation import Adaptation as Adaptation
+from .adaptation import AdaptOptions as AdaptOptions
 from .adaptation import adapt as adapt
 from .carried import describe_carried as describe_carried
 from .carried import filter_carried as filter_carried
+from .loop_evaluation import LoopOptions as LoopOptions
+from .loop_evaluation import evaluate_in_loop as evaluate_in_loop
 from .post_filters import CarriedAs as CarriedAs
+from .post_filters import WriteOptions as WriteOptions
 from .post_filters import WrittenFilter as WrittenFilter
 from .post_filters import write_filter as write_filter

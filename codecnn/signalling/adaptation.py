@@ -6,16 +6,14 @@ PyTorch takes seconds to import, so packages that need it are imported inside th
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-
+from codecnn.api.groups import MEMORY, Device, Exact, Frames, Memory, Model, Source, parse_names
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import CodecnnError, ConfigError, OutputError
-from codecnn.base.keywords import checked_keywords
-from codecnn.base.leftovers import companion_path
+from codecnn.base.options import option, progress_bar, record, verb
 from codecnn.base.outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -23,6 +21,9 @@ if TYPE_CHECKING:
     from codecnn.pictures.files import Picture, Video
     from codecnn.signalling.nnpf import Characteristics, FilterStream
     from codecnn.signalling.updates import FitSums, LastLayer, Update
+
+STREAM = "In the stream"
+"""Group of options in --help."""
 
 _SAVE_SECONDS = 20.0
 """Time after which the sums so far are saved again."""
@@ -71,49 +72,70 @@ class _Sequence:
         return decoded, original, self.qps[number], self.beside(number)
 
 
-@checked_keywords()
-def adapt(
-    model: Path | str,
-    original: Path | str,
-    stream: Path | str,
-    output: Path | str,
-    *,
-    components: Sequence[str] | None = None,
-    frames: int | None = None,
-    every_irap: bool | None = None,
-    exact: bool | None = None,
-    onnx_uri: str | None = None,
-    qp: int | None = None,
-    device: str = "auto",
-    memory: int | None = None,
-    progress: Progress | None = None,
-) -> Adaptation:
-    """Adapt the last layer of a network to a stream, and write the update if it pays.
+@record
+class AdaptOptions:
+    """Options of `adapt`."""
 
-    The update is chosen by least squares in one pass over the pictures, and tried in a second one. It is written if it
-    lowers the rate at equal PSNR, by estimate, with all bits that `write_filter` would add for it. PSNR is the mean
-    over pictures and weights Y, U and V 6:1:1. If no update pays, an update that an earlier call wrote to the output is
-    removed. The sums of the first pass are saved beside the output now and then, and a further call continues from
-    there.
+    model: Model
+    original: Annotated[Source, option("--original", help="Original pictures of the stream (YUV, Y4M, video).")]
+    stream: Annotated[Source, option("--stream", help="Stream of VVC or HEVC, also in MP4, MKV or TS.")]
+    output: Annotated[Source, option("-o", "--output", help="File with the update to write, e.g. update.json.")]
+    _: KW_ONLY
+    components: Annotated[
+        Sequence[str] | None,
+        option(
+            "--components",
+            parse=parse_names,
+            help="Components that the update may change and that count, e.g. y or y,u,v (default: all of the network). "
+            "With y an update is written only if luma alone pays for it.",
+        ),
+    ] = None
+    frames: Frames = None
+    qp: Annotated[
+        int | None,
+        option("-q", "--qp", help="QP for all pictures instead of the slice QPs, as that of the ONNX file."),
+    ] = None
+    every_irap: Annotated[
+        bool,
+        option(
+            "--repeat/--no-repeat",
+            group=STREAM,
+            help="Count the bits of an update that is repeated at every picture at which decoding can start, or only "
+            "at the first of each coded video sequence, as nnpf write with the same option writes it.",
+        ),
+    ] = True
+    onnx_uri: Annotated[
+        str | None,
+        option(
+            "--onnx",
+            metavar="URI",
+            group=STREAM,
+            help="Adapt float weights for decoders that read an ONNX file (codecnn export --format nnpfc --adaptable), "
+            "as nnpf write with the same option names it; needs nncodec.",
+        ),
+    ] = None
+    exact: Exact = None
+    memory: Memory = MEMORY
+    device: Device = "auto"
+    progress: Annotated[
+        Progress | None,
+        progress_bar("adapting", "picture", "Called with (pictures done, all pictures), over both passes."),
+    ] = None
 
-    Args:
-        model: Weights: a file, or a name from `codecnn models`.
-        original: Original pictures.
-        stream: Stream of VVC or HEVC, also in a container.
-        output: File to write, e.g. update.json.
-        components: Components that the update may change and that count, of "y", "u" and "v"; None is all of the
-            network.
-        frames: Number of pictures, from the start, that the update is fitted to; None is all.
-        every_irap: Count the update at every picture at which decoding can start, as `write_filter` with this value
-            writes it; None is True.
-        exact: Adapt the integer form of the weights, of 8 or else 16 bits, or with False the float weights; None adapts
-            integers unless `onnx_uri` is given.
-        onnx_uri: Adapt float weights for decoders that read an ONNX file at this URI, as `write_filter` names it, and
-            count the bits of an update that `nncodec` codes.
-        qp: QP that the network gets for all pictures instead of the slice QPs, as that of the ONNX file.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        memory: Limit in bytes for the tensors of the network in the second pass.
-        progress: Called with (pictures done, all pictures), over both passes.
+
+@verb(AdaptOptions)
+def adapt(options: AdaptOptions) -> Adaptation:
+    """Adapt a network to one sequence: a small change of its last layer, which the stream can carry.
+
+    The change is chosen by least squares in one pass over the pictures and tried in a second one. It is written only if
+    it pays: if the mean PSNR (Y, U and V 6:1:1) that it gains is worth more than all bits of its message. Otherwise the
+    command says so, removes the update that an earlier run wrote to the same file, and ends with status 3. If it is
+    interrupted, run it again to continue.
+
+    Use the update with codecnn filter --update, or put it into the stream with codecnn nnpf write --adapt.
+
+    Returns:
+        What the update changes, gains and costs.
 
     Raises:
         ConfigError: The pictures do not fit each other, the stream is of another codec, the network has no such
@@ -123,7 +145,10 @@ def adapt(
         FormatError: The stream is damaged.
         ModelError: The network cannot be adapted, or is not one for post-filters.
     """
+    import numpy as np
+
     from codecnn.base.files import sha256_file
+    from codecnn.base.leftovers import companion_path
     from codecnn.dataset import input_files
     from codecnn.filtering import load_filter
     from codecnn.filtering.integer import find_integers, is_integer
@@ -139,7 +164,9 @@ def adapt(
         write_update_file,
     )
 
-    weights, stream, original, output = weights_path(model), Path(stream), Path(original), Path(output)
+    weights, output = weights_path(options.model), Path(options.output)
+    stream, original = Path(options.stream), Path(options.original)
+    onnx_uri, exact, progress = options.onnx_uri, options.exact, options.progress
     sums_file = companion_path(output, ".sums.npz")
     check_outputs([output, sums_file], [*input_files(stream, original), *weights_files(weights)])
     _check_replaceable(output, sums_file)
@@ -147,17 +174,17 @@ def adapt(
         exact = onnx_uri is None
     if exact and not is_integer(weights):
         weights = find_integers(weights)
-    filter_ = load_filter(weights, device=pick_device(device), memory=memory)
+    filter_ = load_filter(weights, device=pick_device(options.device), memory=options.memory)
     layers = last_layers(filter_, str(weights))
     sha256 = sha256_file(weights)
-    names = _components(components, [layer.output for layer in layers], str(weights))
+    names = _components(options.components, [layer.output for layer in layers], str(weights))
     with ExitStack() as stack:
-        sequence = _open(filter_, weights, stream, original, frames, qp, stack)
+        sequence = _open(filter_, weights, options, stack)
         count = len(sequence)
-        carrier = _Carrier.open(weights, filter_, layers, stream, every_irap is not False, onnx_uri)
+        carrier = _Carrier.open(weights, filter_, layers, stream, options.every_irap, onnx_uri)
         price = bit_cost(names, carrier.bits)
         used = [layer for layer in layers if layer.output in names]
-        key = _key(sequence, stream, original, names, qp)
+        key = _key(sequence, stream, original, names, options.qp)
         sums = _sums(sequence, used, sums_file, key, progress)
         fit = fit_update(sums, layers, sha256, price)
         update = fit.update
@@ -214,15 +241,7 @@ def _check_replaceable(output: Path, sums_file: Path) -> None:
         raise OutputError(f"{sums_file}, where the sums are kept during the work, is another file: move it away")
 
 
-def _open(
-    filter_: "NetworkFilter",
-    weights: Path,
-    stream: Path,
-    original: Path,
-    frames: int | None,
-    qp: int | None,
-    stack: ExitStack,
-) -> _Sequence:
+def _open(filter_: "NetworkFilter", weights: Path, options: AdaptOptions, stack: ExitStack) -> _Sequence:
     """Open the pictures and check that they fit each other."""
     from codecnn.base.errors import ModelError
     from codecnn.base.planes import SLICE_TYPE_PLANE
@@ -230,6 +249,7 @@ def _open(
     from codecnn.pictures.files import open_like, open_video, stream_codec
     from codecnn.signalling.nnpf import POST_FILTER_PLANES
 
+    stream, original, frames, qp = Path(options.stream), Path(options.original), options.frames, options.qp
     if foreign := sorted(set(filter_.planes) - POST_FILTER_PLANES):
         raise ModelError(f"{weights} takes the plane {foreign[0]}, which a post-filter does not have")
     if stream_codec(stream) not in ("vvc", "hevc"):
@@ -315,6 +335,8 @@ def _paying_parts(update: "Update", saved_bits: Sequence[float], carrier: "_Carr
 
 def _errors(sequence: _Sequence, changed: "NetworkFilter", number: int, names: list[str]) -> Any:
     """Return the squared errors of a picture by the filter and by the adapted one, shape (2, components)."""
+    import numpy as np
+
     from codecnn.signalling.updates import smallest_error
 
     decoded, original, qp, beside = sequence.picture(number)

@@ -7,10 +7,12 @@ PART = Part(
         "apply_update": "codecnn.signalling.updates:apply_update",
         "describe_carried": "codecnn.signalling.carried:describe_carried",
         "export_post_filter": "codecnn.signalling.nnpf:export_post_filter",
-        "evaluate_in_loop": "codecnn.signalling.in_loop:evaluate_in_loop",
-        "loop_files": "codecnn.signalling.in_loop:LOOP_FILES",
         "loop_tables": "codecnn.signalling.in_loop:loop_tables",
         "filter_carried": "codecnn.signalling.carried:filter_carried",
     },
-    commands={"codecnn.signalling.commands.adapt": "filter", "codecnn.signalling.commands.nnpf": "filter"},
+    commands={
+        "codecnn.signalling.commands.adapt": "filter",
+        "codecnn.signalling.commands.nnpf": "filter",
+        "codecnn.signalling.commands.evaluate_loop": "evaluation",
+    },
 )

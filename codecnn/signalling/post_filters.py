@@ -4,12 +4,13 @@ PyTorch takes seconds to import, so packages that need it are imported inside th
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from codecnn.api.groups import Exact, Model, Source, parse_pair
 from codecnn.base.errors import ConfigError
-from codecnn.base.keywords import checked_keywords
+from codecnn.base.options import argument, option, record, verb
 from codecnn.base.outputs import check_outputs
 
 if TYPE_CHECKING:
@@ -18,7 +19,23 @@ if TYPE_CHECKING:
 CarriedAs = Literal["uri", "payload"]
 """Ways to carry weights in a message: by their SHA-256, or embedded."""
 
+MESSAGES, DECODERS = "Messages", "Other decoders"
+"""Groups of options in --help."""
+
 _SUFFIXES = {"vvc": (".266", ".vvc"), "hevc": (".265", ".hevc")}
+
+
+def _numbers(text: str) -> set[int]:
+    """Parse numbers and ranges, e.g. "0,4-7"."""
+    numbers: set[int] = set()
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+            raise ConfigError(f"--off {part!r} is no number or range of pictures, e.g. 0,4-7")
+        if int(last or first) >= 10**7:
+            raise ConfigError(f"--off {part!r} names more pictures than a stream has")
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -44,44 +61,88 @@ class WrittenFilter:
     bytes_added: int
 
 
-@checked_keywords()
-def write_filter(
-    stream: Path | str,
-    model: Path | str,
-    output: Path | str,
-    *,
-    mode: CarriedAs = "uri",
-    exact: bool | None = None,
-    number: int = 0,
-    unfiltered: Collection[int] = (),
-    every_irap: bool | None = None,
-    onnx_uri: str | None = None,
-    patch: tuple[int, int] | None = None,
-    overlap: int | None = None,
-    replace: bool = False,
-    update: Path | str | None = None,
-) -> WrittenFilter:
-    """Write a filter into a stream of VVC or HEVC without coding it again.
+@record
+class WriteOptions:
+    """Options of `write_filter`."""
 
-    The output is a byte stream whose NAL units are those of the input, and prefix SEI NAL units with the messages.
+    stream: Annotated[Source, argument("Stream of VVC or HEVC, also in MP4, MKV or TS.", "STREAM", kind=Path)]
+    model: Model
+    output: Annotated[Source, option("-o", "--output", help="Byte stream to write: .266 for VVC, .265 for HEVC.")]
+    _: KW_ONLY
+    mode: Annotated[
+        CarriedAs,
+        option(
+            "--mode",
+            kind=CarriedAs,
+            help="uri names the weights by their SHA-256 (about 120 bytes at each picture where decoding can start); "
+            "payload embeds the weights.",
+        ),
+    ] = "uri"
+    exact: Exact = None
+    unfiltered: Annotated[
+        Collection[int],
+        option(
+            "--off",
+            parse=_numbers,
+            help="Pictures that stay unfiltered, by number in output order, e.g. 0,4-7.",
+        ),
+    ] = ()
+    update: Annotated[
+        Source | None,
+        option("--adapt", metavar="UPDATE", help="Update of the weights for this stream, from codecnn adapt."),
+    ] = None
+    every_irap: Annotated[
+        bool | None,
+        option(
+            "--repeat/--no-repeat",
+            group=MESSAGES,
+            help="Repeat the messages at every picture at which decoding can start (default: for --mode uri).",
+        ),
+    ] = None
+    number: Annotated[int, option("--id", group=MESSAGES, help="nnpfc_id of the filter: 0 to 255, or from 512 on.")] = 0
+    replace: Annotated[
+        bool, option("--replace", group=MESSAGES, help="Remove post-filter messages that the stream has.")
+    ] = False
+    onnx_uri: Annotated[
+        str | None,
+        option(
+            "--onnx",
+            metavar="URI",
+            group=DECODERS,
+            help="Name an ONNX file (codecnn export --format nnpfc) for other decoders instead of the weights; with "
+            "an update the file must be adaptable, and nncodec codes the update.",
+        ),
+    ] = None
+    patch: Annotated[
+        tuple[int, int] | None,
+        option(
+            "--patch",
+            metavar="WxH",
+            parse=parse_pair,
+            group=DECODERS,
+            help="Patches of decoders in luma samples, e.g. 256x256 (default: the picture).",
+        ),
+    ] = None
+    overlap: Annotated[
+        int | None,
+        option(
+            "--overlap",
+            group=DECODERS,
+            help="Luma samples around a patch, as in the file of --onnx (default: as needed).",
+        ),
+    ] = None
 
-    Args:
-        stream: The stream, also in a container.
-        model: Weights: a file, or a name from `codecnn models`.
-        output: Byte stream to write, .266 for VVC, .265 for HEVC.
-        mode: "uri" names the weights by their SHA-256, "payload" embeds them.
-        exact: True carries the integer form of the weights, False the float form, None the integers of 8 bits if they
-            exist. `filter_file` with the same value gives the same pictures as the stream's filter.
-        number: nnpfc_id of the filter.
-        unfiltered: Positions in output order of pictures that stay unfiltered.
-        every_irap: Repeat the messages at IRAP pictures within a coded video sequence; None does so for "uri".
-        onnx_uri: URI of an ONNX file for other decoders, which is named instead of the weights.
-        patch: Width and height of the patches in luma samples; None is the picture.
-        overlap: Luma samples around a patch; None is the halo of the network for pictures that are one patch, else its
-            radius.
-        replace: Remove post-filter messages that the stream has.
-        update: Update of the weights that `adapt` wrote; with `onnx_uri`, one that `adapt` wrote for it. The file at
-            the URI must then be adaptable, and `nncodec` codes the update (`codecnn.signalling.nnpf.encode_tensors`).
+
+@verb(WriteOptions)
+def write_filter(options: WriteOptions) -> WrittenFilter:
+    """Write a filter into a stream, without coding it again: codecnn filter -i OUTPUT then needs no weights.
+
+    The first picture of each coded video sequence gets the characteristics (NNPFC: inputs, outputs, patches, cost,
+    network) and a persistent activation (NNPFA), as prefix SEI NAL units. All other NAL units stay byte for byte, so
+    that decoders without post-filters decode the same pictures.
+
+    Returns:
+        What was written.
 
     Raises:
         ConfigError: The output has another suffix or is the input, the stream has post-filter messages, or an option is
@@ -103,9 +164,9 @@ def write_filter(
     )
     from codecnn.signalling.updates import adapted, last_layers, read_update, read_update_file
 
-    stream, output = Path(stream), Path(output)
-    weights = weights_path(model)
-    check_outputs([output], [stream, update, *weights_files(weights)])
+    stream, output, weights = Path(options.stream), Path(options.output), weights_path(options.model)
+    mode, onnx_uri, number, exact = options.mode, options.onnx_uri, options.number, options.exact
+    check_outputs([output], [stream, options.update, *weights_files(weights)])
     if mode == "payload" and onnx_uri is not None:
         raise ConfigError("a URI of an ONNX file names the network, which is then not embedded: use --mode uri")
     parsed = read_messages(stream)
@@ -118,12 +179,19 @@ def write_filter(
         weights = find_integers(weights)
     filter_ = load_filter(weights)
     characteristics = describe_weights(
-        weights, filter_, parsed.info, number=number, mode=mode, onnx_uri=onnx_uri, patch=patch, overlap=overlap
+        weights,
+        filter_,
+        parsed.info,
+        number=number,
+        mode=mode,
+        onnx_uri=onnx_uri,
+        patch=options.patch,
+        overlap=options.overlap,
     )
-    repeated = mode == "uri" if every_irap is None else every_irap
+    repeated = mode == "uri" if options.every_irap is None else options.every_irap
     message = None
-    if update is not None:
-        text = read_update_file(update).update
+    if options.update is not None:
+        text = read_update_file(options.update).update
         layers = last_layers(filter_, str(weights))
         changes = read_update(text, [layer.size for layer in layers], filter_.card.sha256 or "")
         adapted(filter_, changes, str(weights))
@@ -132,7 +200,12 @@ def write_filter(
         else:
             message = onnx_update_characteristics(changes, layers, number)
     content = insert_messages(
-        parsed, characteristics, update=message, unfiltered=unfiltered, every_irap=repeated, replace=replace
+        parsed,
+        characteristics,
+        update=message,
+        unfiltered=options.unfiltered,
+        every_irap=repeated,
+        replace=options.replace,
     )
     with atomic_path(output) as part:
         part.write_bytes(content)
@@ -143,7 +216,7 @@ def write_filter(
         weights=weights,
         characteristics=characteristics,
         pictures=pictures,
-        filtered=pictures - len(set(unfiltered)),
+        filtered=pictures - len(set(options.unfiltered)),
         messages=sum(len(picture.messages) for picture in written.pictures),
         bytes_added=len(content) - len(parsed.data),
     )

@@ -13,9 +13,9 @@ from .packing import pack_integers as pack_integers
 from .packing import pack_plane as pack_plane
 from .page import Page as Page
 from .page import Viewed as Viewed
-from .page import build_page as build_page
-from .page import view as view
 from .server import PageServer as PageServer
 from .shown import FILTERED as FILTERED
 from .shown import Header as Header
 from .shown import Shown as Shown
+from .viewing import ViewOptions as ViewOptions
+from .viewing import view as view

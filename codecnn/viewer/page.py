@@ -14,14 +14,8 @@ import jinja2
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.base.cluster import Progress
-from codecnn.base.errors import ConfigError
 from codecnn.base.files import atomic_path
-from codecnn.base.keywords import checked_keywords
-from codecnn.base.outputs import check_outputs
-from codecnn.dataset import Unit, input_files, open_store
 from codecnn.viewer.filters import CtuValues
-from codecnn.viewer.layers import DEFAULT_PICTURES, stream_pictures, unit_pictures
 from codecnn.viewer.packing import as_text, deflate, pack_integers, pack_plane, pack_similar, thumbnail
 from codecnn.viewer.shown import DECODED, ORIGINAL, PREDICTION, UNFILTERED, Shown
 
@@ -56,120 +50,6 @@ class Viewed:
     units: int
     bytes: int
     notes: tuple[str, ...]
-
-
-@checked_keywords()
-def view(
-    source: Path | str,
-    output: Path | str,
-    *,
-    model: Path | str | Sequence[Path | str] | None = None,
-    original: Path | str | None = None,
-    picture: int | None = None,
-    frames: int | None = None,
-    sequence: str | None = None,
-    qp: int | None = None,
-    device: str = "auto",
-    progress: Progress | None = None,
-) -> Viewed:
-    """Write an HTML page that shows pictures of a coded stream or of a store.
-
-    The page shows the layers of the pictures, the CUs over them, and the values of the samples. It needs no other file.
-
-    Args:
-        source: Stream of VVC, HEVC, AVC or AV1, also in a container, or folder of a store.
-        output: Page to write, .html.
-        model: Weights for a layer with the filtered picture, or several.
-        original: Original pictures of a stream, for layers with the coding error; a store holds its originals.
-        picture: Number of the first picture in output order, from 0.
-        frames: Largest number of pictures. None takes one picture if `picture` is given, else `DEFAULT_PICTURES`.
-        sequence: Sequence of a store; None takes the first unit that fits.
-        qp: QP of a store's unit; None takes the first unit that fits.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        progress: Called with the number of finished pictures and the largest number of pictures.
-
-    Returns:
-        A summary of the page.
-
-    Raises:
-        ConfigError: The options do not fit together, or there is no such picture.
-        MissingFileError: A file does not exist.
-        FormatError: A file does not have the expected format.
-        ModelError: The network cannot be loaded.
-    """
-    output = Path(output)
-    models = [] if model is None else [model] if isinstance(model, Path | str) else list(model)
-    inputs = input_files(source, original)
-    if models:
-        from codecnn.models import weights_files, weights_path  # imports torch
-
-        inputs += weights_files(*map(weights_path, models))
-    check_outputs([output], inputs)
-    if output.suffix.lower() not in (".html", ".htm"):
-        raise ConfigError(f"{output} is written as an HTML page: end its name in .html")
-    page = build_page(
-        source,
-        model=model,
-        original=original,
-        picture=picture,
-        frames=frames,
-        sequence=sequence,
-        qp=qp,
-        device=device,
-        progress=progress,
-    )
-    return page.write(output)
-
-
-def build_page(
-    source: Path | str,
-    *,
-    model: Path | str | Sequence[Path | str] | None = None,
-    original: Path | str | None = None,
-    picture: int | None = None,
-    frames: int | None = None,
-    sequence: str | None = None,
-    qp: int | None = None,
-    device: str = "auto",
-    progress: Progress | None = None,
-) -> "Page":
-    """Collect the page of a stream or a store; arguments and errors are those of `view`."""
-    source = Path(source)
-    first = picture or 0
-    count = frames or (DEFAULT_PICTURES if picture is None else 1)
-    if not source.is_dir():
-        if sequence is not None or qp is not None:
-            raise ConfigError(f"{source} is a stream: leave out --sequence and -q, which choose a unit of a store")
-        name = source.name
-        shown = stream_pictures(source, first, count, original=original, model=model, device=device)
-    else:
-        if original is not None:
-            raise ConfigError(f"{source} is a store, which holds the originals of its pictures: leave out --original")
-        unit = _find_unit(source, sequence, qp)
-        name = f"{unit.name} at QP {unit.qp}"
-        shown = unit_pictures(unit, first, count, model=model, device=device)
-    return Page.of(name, _counted(shown, count, progress))
-
-
-def _counted(pictures: Iterable[Shown], count: int, progress: Progress | None) -> Iterable[Shown]:
-    for done, shown in enumerate(pictures, 1):
-        yield shown
-        if progress is not None:
-            progress(done, max(done, count))
-
-
-def _find_unit(folder: Path, sequence: str | None, qp: int | None) -> Unit:
-    """Return the first unit of a store with the given sequence and QP."""
-    units = open_store(folder).units
-    for unit in units:
-        if sequence in (None, unit.name) and qp in (None, unit.qp):
-            return unit
-    names = list(dict.fromkeys(unit.name for unit in units))
-    if sequence is not None and sequence not in names:
-        more = ", ..." if len(names) > 5 else ""
-        raise ConfigError(f"store {folder} has no sequence {sequence!r}: it has {', '.join(names[:5])}{more}")
-    qps = sorted({unit.qp for unit in units if sequence in (None, unit.name)})
-    raise ConfigError(f"store {folder} has no unit at QP {qp}: it has {', '.join(map(str, qps))}")
 
 
 class _Chunks:

@@ -22,7 +22,7 @@ from codecnn.base import cluster as cluster_module
 from codecnn.base.errors import ConfigError, EncoderError, WorkerError
 from codecnn.codec import read_blocks, stream_table
 from codecnn.dataset import build_store
-from codecnn.modes.labels import label_blocks, label_settings
+from codecnn.modes.labels import label_blocks
 from tests.helpers.commands import result_of
 from tests.helpers.store_units import hashes
 
@@ -132,7 +132,7 @@ def evaluated(tiny_store, tmp_path_factory):
 @pytest.fixture(scope="module")
 def labelled(tiny_store, tmp_path_factory):
     """Label in this process; returns the options and the table."""
-    options = {"settings": label_settings(block_sizes="8,16", cost="dct,sad"), "splits": ("train", "val", "test")}
+    options = {"block_sizes": "8,16", "cost": "dct,sad", "splits": ("train", "val", "test")}
     path = tmp_path_factory.mktemp("alone") / "labels.parquet"
     label_blocks(tiny_store.folder, path, **options)
     return options, path
@@ -320,7 +320,7 @@ def test_planes_of_several_streams(run, streams, tmp_path):
         ("partition {stream} {stream} -o {tmp}/o", "two streams have the same name: tiny64x64_ai_qp32"),
         ("partition {stream} {tmp}/b.266 -o {tmp}/o", "b.266 does not exist"),
         ("partition {stream} {tmp}/b.266 -o {tmp}/o.csv", "o.csv is a file: several streams need a folder"),
-        ("evaluate {store} -m low_cost_5 -o {tmp}/o --in-loop --shard 1/2", "--in-loop codes on this machine only"),
+        ("evaluate-loop {store} -m low_cost_5 -o {tmp}/o", "is a store, which is already coded"),
     ],
 )
 def test_each_error_is_one_sentence(run, tiny_store, streams, tmp_path, argv, sentence):

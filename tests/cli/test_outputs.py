@@ -22,8 +22,8 @@ FILES = {
         ("output",),
     ),
     "nnpf write": (
-        "nnpf write {stream} -m {model} -o {output} --adapt {adapt}",
-        ("stream", "model", "adapt"),
+        "nnpf write {stream} -m {model} -o {output} --adapt {update}",
+        ("stream", "model", "update"),
         ("output",),
     ),
     "export": ("export -m {model} -o {output}", ("model",), ("output",)),
@@ -45,21 +45,21 @@ FILES = {
 
 FOLDERS = {
     "evaluate": (
-        "evaluate {sequences} -m {model} -o {output} --original {original}",
-        ("sequences/results.json", "model/report.html", "original/cells/x.json", "original/store/coded/x.yuv"),
+        "evaluate {sources} -m {models} -o {output} --original {original}",
+        ("sources/results.json", "models/report.html", "original/cells/x.json", "original/store/coded/x.yuv"),
     ),
-    "evaluate --in-loop": (
-        "evaluate {sequences} -m {model} -o {output} --configuration ldb --in-loop --vvenc-library {vvenc_library}",
-        ("sequences/in_loop.csv", "model/coded/x.safetensors", "vvenc_library/in_loop.json"),
+    "evaluate-loop": (
+        "evaluate-loop {sources} -m {models} -o {output} --vvenc-library {library}",
+        ("sources/in_loop.csv", "models/coded/x.safetensors", "library/in_loop.json"),
     ),
     "jvet": ("jvet {output} -o {output}", ("results/jvet.csv", "results/report.html")),
     "correlate": ("correlate {source} -o {output}", ("source/coefficients.csv", "source/worth.csv")),
     "train": (
-        "train {config} store=stores/x training.start.weights={weights} -o {output}",
+        "train {config} store=stores/x training.start.weights={weights} -o {run}",
         ("config/config.json", "weights/best.safetensors"),
     ),
     "dataset build": (
-        'dataset build {recipe} sequences=[{{"source":"{source}"}}] -o {output}',
+        'dataset build {recipe} sequences=[{{"source":"{source}"}}] -o {store}',
         ("source/originals/x_64x48.yuv", "source/coded/x_64x48.yuv", "source/ctus.parquet"),
     ),
     "partition several": ("partition {streams} {other} -o {output}", ("streams/streams.parquet",)),
@@ -130,8 +130,8 @@ def test_no_file_replaces_an_input(run, tmp_path, name, source, output):
 )
 def test_no_folder_replaces_an_input(run, tmp_path, name, place):
     field, _, inside = place.partition("/")
-    files = dict.fromkeys(("model", "weights", "original", "vvenc_library"), tmp_path / "w.safetensors")
-    files |= {"sequences": tmp_path / "x_64x48.yuv", "source": tmp_path / "table.csv", "streams": tmp_path / "a.266"}
+    files = dict.fromkeys(("models", "weights", "original", "library"), tmp_path / "w.safetensors")
+    files |= {"sources": tmp_path / "x_64x48.yuv", "source": tmp_path / "table.csv", "streams": tmp_path / "a.266"}
     files |= {"other": tmp_path / "other.266", "config": tmp_path / "c.yaml", "recipe": tmp_path / "r.yaml"}
     files[field] = tmp_path / "out" / inside
     texts = {"config": json.dumps({"model": {"name": "rdn"}, "store": "x"}), "recipe": "name: x\nqp: [32]\n"}
@@ -139,7 +139,8 @@ def test_no_folder_replaces_an_input(run, tmp_path, name, place):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(texts.get(each, "x" * 99))
     before = content(tmp_path)
-    parts = (part.format(output=tmp_path / "out", **files) for part in FOLDERS[name][0].split())
+    files |= dict.fromkeys(("output", "store", "run"), tmp_path / "out")
+    parts = (part.format(**files) for part in FOLDERS[name][0].split())
     status, _, error = run(*parts)
     assert status == 1, error
     assert "same file" in error or "lies in the output folder" in error, error

@@ -15,9 +15,9 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from codecnn.api.evaluation import _entries
 from codecnn.base.errors import ModelError
 from codecnn.base.files import read_json, sha256_file, write_json
+from codecnn.evaluation import load_entries
 from codecnn.filtering.integer import (
     WIDE_MAXIMA,
     ExactFilter,
@@ -357,10 +357,10 @@ def test_evaluation_prefers_and_names_the_8_bit_form(tmp_path):
     card = source_card(load_model(path)[1])
     save_integer(integer_path(path), formula_network("low_cost_5"), card)
     folder = tmp_path.name
-    names = [entry.name for entry in _entries([path], True, "float32", "cpu", 960)]
+    names = [entry.name for entry in load_entries([path], True, "float32", "cpu", 960)]
     assert names == [f"{folder}/w", f"{folder}/w.int16"]
     save_integer(integer_path(path, 8), network, card)
-    entries = _entries([path], True, "float32", "cpu", 960)
+    entries = load_entries([path], True, "float32", "cpu", 960)
     assert [entry.name for entry in entries] == [f"{folder}/w", f"{folder}/w.int8"]
     assert entries[1].filter.network.bits == 8
 

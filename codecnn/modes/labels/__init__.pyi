@@ -2,11 +2,9 @@ from .labelling import Input as Input
 from .labelling import Labels as Labels
 from .labelling import file_inputs as file_inputs
 from .labelling import input_from_facts as input_from_facts
-from .labelling import label_blocks as label_blocks
 from .labelling import read_inputs as read_inputs
 from .labelling import store_inputs as store_inputs
 from .predicting import likeliest_modes as likeliest_modes
-from .predicting import predict_block_modes as predict_block_modes
 from .statistics import CostComparison as CostComparison
 from .statistics import EncoderAgreement as EncoderAgreement
 from .statistics import add_up as add_up
@@ -20,3 +18,7 @@ from .table import label_settings as label_settings
 from .table import parse_block_sizes as parse_block_sizes
 from .table import rank_modes as rank_modes
 from .table import write_labels as write_labels
+from .verbs import LabelOptions as LabelOptions
+from .verbs import PredictOptions as PredictOptions
+from .verbs import label_blocks as label_blocks
+from .verbs import predict_block_modes as predict_block_modes

@@ -8,7 +8,7 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +16,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from codecnn.base.cluster import WHOLE, Progress, Shard, check_shard, of_shard, work_through
+from codecnn.base.cluster import Progress, Shard, check_shard, of_shard, work_through
 from codecnn.base.errors import ConfigError, FormatError, MissingFileError, TableError
 from codecnn.base.files import atomic_path, remove_tree, sha256_file, sha256_json
-from codecnn.base.keywords import checked_keywords
-from codecnn.base.leftovers import companion_path, part_path, remove_leftovers, temporary_folder
+from codecnn.base.leftovers import companion_path, part_path, remove_leftovers
 from codecnn.base.outputs import check_outputs
 from codecnn.dataset import Store, input_files, is_store, open_store
 from codecnn.models import pick_device
@@ -32,9 +31,7 @@ from codecnn.modes.labels.table import (
     label_facts,
     label_pictures,
     label_schema,
-    label_settings,
     write_batches,
-    write_labels,
 )
 from codecnn.pictures.files import Video, convert, count_stills, is_still, open_video, stills_in
 
@@ -58,87 +55,6 @@ class Labels(NamedTuple):
     blocks: int
     table: pa.Table | None = None
     complete: bool = True
-
-
-@checked_keywords(open_video)
-def label_blocks(
-    source: Path | str,
-    output: Path | str | None = None,
-    *,
-    settings: LabelSettings | None = None,
-    decoded: Path | str | None = None,
-    qp: int | None = None,
-    splits: Sequence[str] | None = None,
-    jobs: int = 2,
-    device: str = "cpu",
-    shard: Shard = WHOLE,
-    scheduler: str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    **options: Any,
-) -> Labels:
-    """Find the best intra mode of every block of pictures by SATD, DCT or other costs.
-
-    The result does not depend on `jobs`. docs/howto/labels.md describes the columns.
-
-    Args:
-        source: A video, a still picture, a folder of still pictures, or a store, whose pictures are labelled at every
-            QP.
-        output: Parquet file to write; by default the table is returned.
-        settings: Block sizes and costs, see `label_settings`; by default all square blocks of VVC by DCT.
-        decoded: The same pictures decoded. Blocks are predicted from them; by default from the originals. In a store
-            they are always predicted from the decoded pictures.
-        qp: QP of the decoded pictures.
-        splits: Splits of a store to label; train and val by default.
-        jobs: Number of threads.
-        device: Device of torch; "cpu" uses compiled loops.
-        shard: (i, n) labels every n-th file or unit, starting with the i-th. The shard that ends last writes the
-            table, which is the same as without shards.
-        scheduler: Address of a dask scheduler whose workers label.
-        progress: Function called with the numbers of finished and of all pictures (files with `shard` or `scheduler`).
-        options: Options of `open_video`.
-
-    Returns:
-        Numbers of pictures and blocks, and the table if there is no `output`.
-
-    Raises:
-        ConfigError: An argument cannot be used.
-        MissingFileError: A file does not exist.
-        FormatError: A file cannot be read, or the decoded pictures do not fit.
-        StoreError: The store cannot be read.
-        CodecnnError: As `codecnn.base.cluster.work_through`.
-    """
-    if output is not None:
-        check_table_output(output, source, decoded)
-    inputs = list_inputs(Path(source), None if decoded is None else Path(decoded), qp, splits, options)
-    pictures = sum(entry.count for entry in inputs)
-    settings = settings or label_settings()
-    if shard != WHOLE or scheduler is not None:
-        if output is None:
-            raise ConfigError("labels by several machines need an output, which all of them see")
-        rows = _write_labels_by_parts(
-            Path(output),
-            inputs,
-            settings,
-            shard=shard,
-            scheduler=scheduler,
-            jobs=jobs,
-            device=device,
-            progress=progress,
-        )
-        return Labels(pictures, rows or 0, complete=rows is not None)
-    with temporary_folder("labels") as folder:
-        path = Path(folder) / "labels.parquet" if output is None else output
-        blocks = write_labels(
-            path,
-            read_inputs(inputs),
-            settings,
-            total=pictures,
-            inputs=[entry.facts() for entry in inputs],
-            jobs=jobs,
-            device=device,
-            progress=progress,
-        )
-        return Labels(pictures, blocks, pq.read_table(path) if output is None else None)
 
 
 def check_table_output(
@@ -336,7 +252,7 @@ class _Part:
     file: Path
 
 
-def _write_labels_by_parts(
+def write_labels_by_parts(
     output: Path,
     inputs: Sequence[Input],
     settings: LabelSettings,

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from codecnn.base.errors import ConfigError, MissingFileError, ModelError
 from codecnn.base.files import atomic_path, provenance, sha256_file
-from codecnn.base.keywords import checked_keywords
-from codecnn.base.leftovers import temporary_folder
 from codecnn.base.runtime import float32_products
-from codecnn.models import Card, list_mode_weights, read_card, weights_files, weights_path
-from codecnn.modes.labels.labelling import Labels, check_table_output, list_inputs, read_inputs
+from codecnn.models import Card, list_mode_weights, read_card, weights_path
+from codecnn.modes.labels.labelling import Input, Labels, read_inputs
 from codecnn.modes.labels.table import Source
 from codecnn.modes.networks import (
     IntegerSketch,
@@ -27,7 +25,6 @@ from codecnn.modes.networks import (
     sketch_logits,
     top_modes,
 )
-from codecnn.pictures.files import open_video
 from codecnn.vvc.intra import (
     CTU_SIZES,
     MODE_COUNT,
@@ -45,60 +42,42 @@ _BATCH_SAMPLES = 1 << 18
 """Samples of the blocks in one record batch."""
 
 
-@checked_keywords(open_video)
-def predict_block_modes(
-    source: Path | str,
-    output: Path | str | None = None,
+def write_modes(
+    path: Path,
+    inputs: Sequence[Input],
+    models: Sequence[Path | str],
     *,
-    models: Sequence[Path | str] = (),
-    top: int = 8,
-    cost: str | None = None,
-    exact: bool = False,
-    decoded: Path | str | None = None,
-    qp: int | None = None,
-    splits: Sequence[str] | None = None,
-    ctu_size: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    **options: Any,
+    top: int,
+    cost: str | None,
+    exact: bool,
+    ctu_size: int | None,
+    progress: Callable[[int, int], None] | None,
 ) -> Labels:
-    """Predict the likeliest intra modes of every block of pictures with networks.
-
-    docs/howto/modes.md describes the columns.
+    """Write a table of predicted modes.
 
     Args:
-        source: Pictures, as in `label_blocks`.
-        output: Parquet file to write; by default the table is returned.
-        models: Weights of mode networks for different block sizes; by default those of the package, for 8x8 and 16x16
-            of VVC.
+        path: Parquet file to write.
+        inputs: The pictures.
+        models: Weights of mode networks; empty takes those of the package.
         top: Number of modes per block.
-        cost: dct, hadamard or rate: the table then has the cheapest of the `top` modes too, and its cost.
-        exact: Use the integer networks stored next to the weights, which give the same modes on every machine.
-        decoded: The same pictures decoded, as in `label_blocks`.
-        qp: QP of the decoded pictures.
-        splits: Splits of a store.
-        ctu_size: CTU width in luma samples; by default that of the first network.
-        progress: Function called with the numbers of finished and of all pictures.
-        options: Options of `open_video`.
+        cost: Cost that chooses one of them, or None.
+        exact: Compute in integers.
+        ctu_size: CTU width in luma samples; None takes that of the first network.
+        progress: Called with the numbers of finished and of all pictures.
 
     Returns:
-        Numbers of pictures and blocks, and the table if there is no `output`.
+        Numbers of pictures and blocks.
 
     Raises:
-        ConfigError: An argument cannot be used.
+        ConfigError: The networks do not fit together, or `top` is too large.
         ModelError: Weights are not those of a mode network for blocks of one size.
-        CodecnnError: As `label_blocks`.
     """
-    if output is not None:
-        check_table_output(output, source, decoded, weights_files(*map(weights_path, models)))
-    if output is not None and Path(output).suffix not in ("", ".parquet"):
-        raise ConfigError(f"{output}: modes are a Parquet table: end its name in .parquet")
     networks = [_Network(weights, exact) for weights in (models or list_mode_weights())]
     modes, ctu = networks[0].modes, ctu_size or networks[0].ctu_size
     if len({network.modes for network in networks}) > 1:
         raise ConfigError("the networks predict modes of different standards: give networks of one standard")
     if not 1 <= top <= modes:
         raise ConfigError(f"top {top} is not in 1 to {modes}")
-    inputs = list_inputs(Path(source), None if decoded is None else Path(decoded), qp, splits, options)
     facts = {
         "modes": SCHEMA_VERSION,
         "settings": {"top": top, "cost": cost, "ctu_size": ctu},
@@ -107,19 +86,15 @@ def predict_block_modes(
     }
     schema = _schema(top, cost).with_metadata({"codecnn": json.dumps(provenance(facts))})
     done, rows, total = 0, 0, sum(entry.count for entry in inputs)
-    with temporary_folder("modes") as folder:
-        path = Path(folder) / "modes.parquet" if output is None else Path(output)
-        with atomic_path(path) as part, pq.ParquetWriter(part, schema) as writer:
-            for picture in read_inputs(inputs):
-                batches = [batch for network in networks for batch in _rows(picture, network, top, cost, ctu)]
-                table = pa.Table.from_batches(
-                    [batch.replace_schema_metadata(schema.metadata) for batch in batches], schema
-                )
-                writer.write_table(table)
-                rows, done = rows + table.num_rows, done + 1
-                if progress:
-                    progress(done, total)
-        return Labels(done, rows, pq.read_table(path) if output is None else None)
+    with atomic_path(path) as part, pq.ParquetWriter(part, schema) as writer:
+        for picture in read_inputs(inputs):
+            batches = [batch for network in networks for batch in _rows(picture, network, top, cost, ctu)]
+            table = pa.Table.from_batches([batch.replace_schema_metadata(schema.metadata) for batch in batches], schema)
+            writer.write_table(table)
+            rows, done = rows + table.num_rows, done + 1
+            if progress:
+                progress(done, total)
+    return Labels(done, rows)
 
 
 class _Network:

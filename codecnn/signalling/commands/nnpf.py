@@ -1,14 +1,16 @@
 """Commands on neural-network post-filter messages in streams: write and read."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from codecnn.base.errors import ConfigError
-from codecnn.cli.application import EXAMPLES, app
+from codecnn.api.groups import Source
+from codecnn.base.options import argument, record, verb
+from codecnn.cli.application import app
+from codecnn.cli.commands import command
 from codecnn.cli.console import err, out, print_facts, print_json
-from codecnn.cli.options import Exact, Json, Model
+from codecnn.signalling import WriteOptions, WrittenFilter, write_filter
 
 if TYPE_CHECKING:
     from codecnn.signalling.nnpf import FilterStream, Message
@@ -18,94 +20,21 @@ nnpf_app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(nnpf_app, name="nnpf")
-EXAMPLES |= {
-    "nnpf write": "codecnn nnpf write stream.266 -m low_cost_yuv_17 -o filtered.266",
-    "nnpf read": "codecnn nnpf read filtered.266",
-}
 
 _LONGEST_TEXT = 200
 """Characters of a text that is printed in full; --json has all."""
 
 
-@nnpf_app.command("write")
-def write(
-    stream: Annotated[Path, typer.Argument(metavar="STREAM", help="Stream of VVC or HEVC, also in MP4, MKV or TS.")],
-    model: Model,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Byte stream to write: .266 for VVC, .265 for HEVC.")],
-    mode: Annotated[
-        Literal["uri", "payload"],
-        typer.Option(
-            "--mode",
-            help="uri names the weights by their SHA-256 (about 120 bytes at each picture where decoding can start); "
-            "payload embeds the weights.",
-        ),
-    ] = "uri",
-    exact: Exact = None,
-    off: Annotated[
-        str, typer.Option("--off", help="Pictures that stay unfiltered, by number in output order, e.g. 0,4-7.")
-    ] = "",
-    repeat: Annotated[
-        bool | None,
-        typer.Option(
-            "--repeat/--no-repeat",
-            help="Repeat the messages at every picture at which decoding can start (default: for --mode uri).",
-            show_default=False,
-        ),
-    ] = None,
-    patch: Annotated[
-        str | None,
-        typer.Option(
-            "--patch", metavar="WxH", help="Patches of decoders in luma samples, e.g. 256x256 (default: the picture)."
-        ),
-    ] = None,
-    overlap: Annotated[
-        int | None,
-        typer.Option("--overlap", help="Luma samples around a patch, as in the file of --onnx (default: as needed)."),
-    ] = None,
-    onnx: Annotated[
-        str | None,
-        typer.Option(
-            "--onnx",
-            metavar="URI",
-            help="Name an ONNX file (codecnn export --format nnpfc) for other decoders instead of the weights.",
-        ),
-    ] = None,
-    adapt: Annotated[
-        Path | None,
-        typer.Option("--adapt", metavar="UPDATE", help="Update of the weights for this stream, from codecnn adapt."),
-    ] = None,
-    number: Annotated[int, typer.Option("--id", help="nnpfc_id of the filter: 0 to 255, or from 512 on.")] = 0,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Remove post-filter messages that the stream has.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Write a filter into a stream, without coding it again: codecnn filter -i OUTPUT then needs no weights.
-
-    The first picture of each coded video sequence gets the characteristics (NNPFC: inputs, outputs, patches, cost,
-    network) and a persistent activation (NNPFA), as prefix SEI NAL units. All other NAL units stay byte for byte, so
-    that decoders without post-filters decode the same pictures.
-    """
-    from codecnn.pictures.files import parse_size
-    from codecnn.signalling import write_filter
-
-    result = write_filter(
-        stream,
-        model,
-        output,
-        mode=mode,
-        exact=exact,
-        number=number,
-        unfiltered=_numbers(off),
-        every_irap=repeat,
-        onnx_uri=onnx,
-        patch=None if patch is None else parse_size(patch),
-        overlap=overlap,
-        replace=replace,
-        update=adapt,
-    )
+@command(
+    "nnpf write",
+    write_filter,
+    "codecnn nnpf write stream.266 -m low_cost_yuv_17 -o filtered.266",
+    group=nnpf_app,
+)
+def show_written(options: WriteOptions, result: WrittenFilter, as_json: bool) -> None:
+    """Print the network, and the bytes that were added."""
     facts: dict[str, Any] = {
-        "stream": str(output),
+        "stream": str(options.output),
         "weights": str(result.weights),
         "network": _network(result.characteristics),
         "pictures": result.pictures,
@@ -116,19 +45,30 @@ def write(
     print_facts(facts, as_json)
 
 
-@nnpf_app.command("read")
-def read(
-    stream: Annotated[Path, typer.Argument(metavar="STREAM", help="Stream of VVC or HEVC, also in MP4, MKV or TS.")],
-    as_json: Json = False,
-) -> None:
+@record
+class ReadOptions:
+    """Options of `read`."""
+
+    stream: Annotated[Source, argument("Stream of VVC or HEVC, also in MP4, MKV or TS.", "STREAM", kind=Path)]
+
+
+@verb(ReadOptions)
+def read(options: ReadOptions) -> "FilterStream":
     """Print the post-filter messages of a stream: every syntax element by its name in H.274, picture by picture.
 
     Pictures are listed in decoding order with their POC and their number in output order. The last lines say which
     pictures are filtered.
     """
-    from codecnn.signalling.nnpf import active_filters, read_messages
+    from codecnn.signalling.nnpf import read_messages
 
-    parsed = read_messages(stream)
+    return read_messages(options.stream)
+
+
+@command("nnpf read", read, "codecnn nnpf read filtered.266", group=nnpf_app)
+def show_messages(options: ReadOptions, parsed: "FilterStream", as_json: bool) -> None:
+    """Print the messages."""
+    from codecnn.signalling.nnpf import active_filters
+
     pictures = [
         {
             "access_unit": number,
@@ -144,7 +84,7 @@ def read(
     ]
     active = _active(parsed)
     if as_json:
-        print_json({"stream": str(stream), "codec": parsed.codec, "pictures": pictures, "active": active})
+        print_json({"stream": str(options.stream), "codec": parsed.codec, "pictures": pictures, "active": active})
         return
     for number, picture in enumerate(parsed.pictures):
         for reason in picture.skipped:
@@ -210,16 +150,3 @@ def _text(value: Any) -> str:
     text = str(value)
     printable = "".join(letter if letter.isprintable() else "?" for letter in text[:_LONGEST_TEXT])
     return printable if len(text) <= _LONGEST_TEXT else f"{printable}... ({len(text)} characters)"
-
-
-def _numbers(text: str) -> set[int]:
-    """Parse numbers and ranges, e.g. "0,4-7"."""
-    numbers: set[int] = set()
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            raise ConfigError(f"--off {part!r} is no number or range of pictures, e.g. 0,4-7")
-        if int(last or first) >= 10**7:
-            raise ConfigError(f"--off {part!r} names more pictures than a stream has")
-        numbers |= set(range(int(first), int(last or first) + 1))
-    return numbers

@@ -270,13 +270,13 @@ def test_command_writes_a_table(tmp_path: Path, clip: Path, run) -> None:
 
 
 def test_returned_table_equals_the_written_one(tmp_path: Path, clip: Path, tiny_store) -> None:
-    settings = label_settings(block_sizes="8,16", cost="hadamard")
-    returned = label_blocks(clip, settings=settings, frames=2)
-    written = label_blocks(clip, tmp_path / "l.parquet", settings=settings, frames=2)
+    settings = {"block_sizes": "8,16", "cost": "hadamard"}
+    returned = label_blocks(clip, **settings, frames=2)
+    written = label_blocks(clip, tmp_path / "l.parquet", **settings, frames=2)
     assert (returned.pictures, returned.blocks, written) == (2, 40, Labels(2, 40))
     assert pq.read_table(tmp_path / "l.parquet").equals(returned.table)
     assert returned.table.schema.metadata.keys() == {b"codecnn"}
-    of_store = label_blocks(tiny_store.folder, splits=["val"], settings=label_settings(block_sizes="64", cost="sad"))
+    of_store = label_blocks(tiny_store.folder, splits=["val"], block_sizes="64", cost="sad")
     assert (of_store.pictures, sorted(set(of_store.table["qp"].to_pylist()))) == (2, [32, 42])
     with pytest.raises(ConfigError, match="qp, size"):
         label_blocks(tiny_store.folder, qp=32, size="8x8")

@@ -10,7 +10,7 @@ import torch
 from codecnn.base.errors import ConfigError, MissingFileError, ModelError
 from codecnn.base.files import sha256_file
 from codecnn.models import weights_path
-from codecnn.modes.labels import label_blocks, label_settings, predict_block_modes
+from codecnn.modes.labels import label_blocks, predict_block_modes
 from codecnn.modes.networks import create_mode_network, load_integer_sketch, save_mode_network
 from codecnn.modes.networks.integer_sketch import sketch_reference
 from codecnn.vvc.intra import block_costs, block_positions, blocks_at, reference_lines
@@ -62,9 +62,7 @@ def test_modes_are_the_likeliest_and_the_cheapest_of_them(pictures, network):
         costs = np.take_along_axis(block_costs(line, block, 10, "rate", qp=27), order, 1)
         np.testing.assert_allclose([row["cost_rate"] for row in frame_rows], costs.min(1))
         assert [row["mode_rate"] for row in frame_rows] == order[np.arange(60), costs.argmin(1)].tolist()
-    labelled = label_blocks(
-        original, settings=label_settings(block_sizes="8", ctu_size=32), decoded=decoded, qp=27
-    ).table
+    labelled = label_blocks(original, block_sizes="8", ctu_size=32, decoded=decoded, qp=27).table
     all_modes = predict_block_modes(original, models=[weights], top=67, cost="dct", decoded=decoded, qp=27).table
     np.testing.assert_allclose(all_modes["cost_dct"].to_numpy(), labelled["cost_dct"].to_numpy())
 

@@ -162,7 +162,7 @@ def test_killed_run_leaves_no_folder_that_looks_complete(vvenc_library, tmp_path
 
 def test_command_writes_streams_and_prints_gains(vvenc_library, run, weights, tmp_path):
     clip = write_clip(tmp_path / "clip_64x64_30.yuv", FORMAT, 2)
-    argv = ("evaluate", clip, "-m", weights, "--configuration", "ldb", "--in-loop", "--preset", "faster", "-q", "32,37")
+    argv = ("evaluate-loop", clip, "-m", weights, "--preset", "faster", "-q", "32,37")
     status, text, err = run(*argv, "--vvenc-library", vvenc_library.path, "-o", tmp_path / "out")
     assert status == 0, err
     assert "decisions ctu" in text
@@ -191,18 +191,14 @@ def test_one_picture_is_refused(video, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--in-loop",), "--in-loop needs --configuration ldb"),
-        (("--in-loop", "--configuration", "ldb", "--metrics", "ssim"), "--in-loop needs"),
-        (("--vvenc-library", "a.so"), "--vvenc-library is used with --in-loop only"),
-        (("--choose",), "--choose is used with --in-loop only"),
-        (("--in-loop", "--configuration", "ldb"), "name the file by --vvenc-library"),
-        (("--in-loop", "--configuration", "ldb", "--vvenc-library", "none.so"), "none.so does not exist"),
+        ((), "name the file by --vvenc-library"),
+        (("--vvenc-library", "none.so"), "none.so does not exist"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(run, monkeypatch, weights, tmp_path, options, words):
     monkeypatch.delenv(LIBRARY_VARIABLE, raising=False)
     clip = write_clip(tmp_path / "clip_64x64_30.yuv", FORMAT, 2)
-    status, _, err = run("evaluate", clip, "-m", weights, "-o", tmp_path / "out", *options)
+    status, _, err = run("evaluate-loop", clip, "-m", weights, "-o", tmp_path / "out", *options)
     assert status == 1
     assert words in " ".join(err.split())
     assert not (tmp_path / "out").exists()
