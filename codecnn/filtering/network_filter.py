@@ -7,7 +7,7 @@ a network in floating point; `codecnn.filtering.integer.ExactFilter` computes in
 import copy
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar, TypedDict, Unpack
 
@@ -215,6 +215,7 @@ class FloatFilter(NetworkFilter):
         self.network = model
         self.user_network = model if has_user_code(model) else None
         self.model = prepare(copy.deepcopy(model).to(options.get("device", "cpu")))
+        self._compute: Callable[[dict[str, Tensor]], NetworkOutput] = self.model
         super().__init__(self.model, **options)
 
     def _filter_planes(
@@ -223,11 +224,6 @@ class FloatFilter(NetworkFilter):
         scaled = in_full_scale(planes, bit_depth) | {"qp": torch.full((1, 1, 1, 1), qp / QP_SCALE, device=self.device)}
         filtered = in_tiles(self._compute, self.model, scaled, tile, threads)
         return {name: x.mul_(float(2**bit_depth)) for name, x in filtered.items()}
-
-    def _compute(self, window: dict[str, Tensor]) -> NetworkOutput:
-        """Compute the network on the window of a tile."""
-        filtered: NetworkOutput = self.model(window)
-        return filtered
 
     def _tile_memory(self) -> TileMemory:
         weights = [*self.model.parameters(), *self.model.buffers()]
@@ -251,10 +247,12 @@ class BFloat16Filter(FloatFilter):
         if network.predicts_picture:
             raise ConfigError("a network with output: picture needs 10 bits for its samples, and bfloat16 has 8")
         super().__init__(network, **options)
+        self._compute = self._compute_in_bfloat16
 
-    def _compute(self, window: dict[str, Tensor]) -> NetworkOutput:
+    def _compute_in_bfloat16(self, window: dict[str, Tensor]) -> NetworkOutput:
         with torch.autocast(self.device.type, torch.bfloat16):
-            return super()._compute(window)
+            filtered: NetworkOutput = self.model(window)
+            return filtered
 
 
 class TF32Filter(FloatFilter):

@@ -4,10 +4,13 @@
 `filter_and_decide` does the same for one picture in memory.
 """
 
+import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,14 +141,14 @@ def filter_video(
     if len(by_picture) != len(video):
         raise ConfigError(f"{len(by_picture)} filters were given for {len(video)} pictures")
 
-    def start(number: int, picture: Picture, qp: int) -> Callable[[], Picture]:
-        chosen = by_picture[number]
-        if chosen is None:
-            return lambda: picture
-        samples = chosen.samples(picture, qp, beside(number) if beside else NO_PLANES)
-        return partial(round_samples, picture, samples)
-
-    _write_pictures(video, qps, output, start, progress)
+    with _writing(video, qps, output, progress) as finish:
+        for number, (picture, chosen) in enumerate(zip(video, by_picture, strict=True)):
+            if chosen is None:
+                finish(picture, partial(replace, picture))
+                continue
+            qp = qps[0] if len(qps) == 1 else qps[number]
+            samples = chosen.samples(picture, qp, beside(number) if beside else NO_PLANES)
+            finish(picture, partial(round_samples, picture, samples))
 
 
 def decide_video(
@@ -185,52 +188,56 @@ def decide_video(
         raise ConfigError(f"{originals.path} has {len(originals)} pictures, {video.path} has {len(video)}")
     decisions = []
 
-    def start(number: int, picture: Picture, qp: int) -> Callable[[], Picture]:
-        filtered = filter_candidates(filter_, picture, qp, offsets, beside(number) if beside else NO_PLANES)
+    def decide(number: int, picture: Picture, filtered: dict[int, dict[str, Array]], qp: int) -> Picture:
+        original = originals[number]
+        decided, decision = decide_picture(original, picture, filtered, qp=qp, ctu=ctu)
+        decisions.append(decision)
+        forget_pages(original.y)
+        return decided
 
-        def decide() -> Picture:
-            original = originals[number]
-            decided, decision = decide_picture(original, picture, filtered, qp=qp, ctu=ctu)
-            decisions.append(decision)
-            forget_pages(original.y)
-            return decided
-
-        return decide
-
-    _write_pictures(video, qps, output, start, progress)
+    with _writing(video, qps, output, progress) as finish:
+        for number, picture in enumerate(video):
+            qp = qps[0] if len(qps) == 1 else qps[number]
+            filtered = filter_candidates(filter_, picture, qp, offsets, beside(number) if beside else NO_PLANES)
+            finish(picture, partial(decide, number, picture, filtered, qp))
     return decisions
 
 
-def _write_pictures(
-    video: Video,
-    qps: Sequence[int],
-    output: Path | str,
-    start: Callable[[int, Picture, int], Callable[[], Picture]],
-    progress: PicturesDone | None,
-) -> None:
-    """Process a video picture by picture and write the results.
+@contextmanager
+def _writing(
+    video: Video, qps: Sequence[int], output: Path | str, progress: PicturesDone | None
+) -> Iterator[Callable[[Picture, Callable[[], Picture]], None]]:
+    """Write the results of a video picture by picture.
 
-    `start` runs the network on a picture and returns a function for the remaining work, which runs in a second thread
-    while the network computes the next picture.
+    Args:
+        video: The pictures that are processed.
+        qps: One slice QP for all pictures, or one for each.
+        output: File to write.
+        progress: Called with the number of pictures that are done.
+
+    Yields:
+        A function of a picture and of what remains to be done for it, which returns the result and runs in a second
+        thread while the network computes the next picture.
     """
     if len(qps) not in (1, len(video)):
         raise ConfigError(
             f"{len(qps)} QPs were given for {len(video)} pictures: give one for all, or one for each picture"
         )
+    done, pending = itertools.count(1), deque[Future[None]]()
     with create_video(output, video.format, like=video) as out, ThreadPoolExecutor(1) as pool:
-        pending: Future[None] | None = None
 
-        def finish(number: int, picture: Picture, remaining: Callable[[], Picture]) -> None:
+        def write(picture: Picture, remaining: Callable[[], Picture]) -> None:
             out.write(remaining())
             # Pages of a mapped file stay resident once they are read: for a long sequence that would be the whole file.
             forget_pages(picture.y)
             if progress is not None:
-                progress(number + 1)
+                progress(next(done))
 
-        for number, picture in enumerate(video):
-            remaining = start(number, picture, qps[0] if len(qps) == 1 else qps[number])
-            if pending is not None:
-                pending.result()
-            pending = pool.submit(finish, number, picture, remaining)
-        if pending is not None:
-            pending.result()
+        def finish(picture: Picture, remaining: Callable[[], Picture]) -> None:
+            while pending:
+                pending.popleft().result()
+            pending.append(pool.submit(write, picture, remaining))
+
+        yield finish
+        while pending:
+            pending.popleft().result()
