@@ -70,7 +70,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def vvenc_library():
     """The user's libvvenc as a shared library; a test that codes with a filter in the loop skips without."""
-    from codecnn.codec import LIBRARY_VARIABLE, load_library
+    from codecnn.signalling.in_loop import LIBRARY_VARIABLE, load_library
 
     if not (name := os.environ.get(LIBRARY_VARIABLE)):
         pytest.skip(f"no libvvenc to code with a filter in the loop: set {LIBRARY_VARIABLE} (docs/howto/inloop.md)")

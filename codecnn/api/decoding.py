@@ -10,6 +10,7 @@ from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, MissingFileError, UsageError
 from codecnn.base.options import argument, option, progress_bar, python_only, record, verb
 from codecnn.base.outputs import check_outputs
+from codecnn.base.parts import extension
 
 if TYPE_CHECKING:
     from codecnn.codec import CheckedPicture
@@ -102,10 +103,9 @@ def decode(options: DecodeOptions) -> "list[CheckedPicture]":
         check_outputs([output], [stream, options.model])
     hook = None
     if has_loop_filter(stream):
-        from codecnn.filtering import LoopFilter
         from codecnn.models import pick_device
 
-        hook = LoopFilter(options.model, device=pick_device(options.device))
+        hook = extension("signalling.loop_filter")(options.model, device=pick_device(options.device))
     elif options.model is not None:
         raise ConfigError(f"{stream} was not coded with a CNN filter in the loop: leave out -m")
     return decode_file(

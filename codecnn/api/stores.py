@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from codecnn.api.groups import Jobs, ManyMachines, Overrides, Source
 from codecnn.base.cluster import Progress
 from codecnn.base.options import argument, option, progress_bar, record, verb
+from codecnn.base.parts import extension
 
 if TYPE_CHECKING:
     from codecnn.codec import Codec
@@ -80,9 +81,8 @@ def _loop_codec(recipe: "Recipe", folder: Path) -> "Codec | None":
     """Create the back end of a recipe that codes with a filter in the loop; None for other recipes."""
     if recipe.in_loop is None:
         return None
-    from codecnn.filtering import in_loop_codec
-
-    return in_loop_codec(recipe.in_loop, folder)
+    codec: Codec = extension("signalling.in_loop_codec")(recipe.in_loop, folder)
+    return codec
 
 
 @record

@@ -6,7 +6,6 @@
 - `read_blocks` and `write_blocks` read and write CU tables (`BlockTable`); `block_table` returns that of a coded
   sequence. `block_planes` and `ctu_depths` paint planes from it.
 - `write_planes` and `add_rebuilt_planes` rebuild planes of VVC bitstreams.
-- `code_in_loop` codes VVC with a filter inside the coding loop.
 """
 
 import lazy_loader

@@ -150,6 +150,13 @@ class SuppliedFacts:
     md5s: int | None = None
 
 
+DECISIONS_FILE = "decisions.vtmbmsstats"
+"""File beside a bitstream that holds the decisions of a filter in the coding loop."""
+
+CODING_BLOCK_SIZE = 8
+"""Size of the smallest coding block of libvvenc, to which it pads pictures."""
+
+
 @dataclass(frozen=True)
 class LoopFacts:
     """The filter that ran inside the coding loop of a sequence.

@@ -31,7 +31,7 @@ def read_pictures(
             compared with its hash in the stream. "intra": pictures whose slices are all I slices, in
             decoding order; no other picture is decoded, and none is compared with its hash.
         hook: Filter of each picture after the in-loop filters, before it is output or used as a reference; see
-            `PictureHook`. `codecnn.filtering.LoopFilter()` is that of streams coded with a CNN filter in the loop.
+            `PictureHook`. `codecnn.signalling.in_loop.LoopFilter()` is that of streams with a CNN filter in the loop.
 
     Yields:
         POC and planes by name. Planes of samples have the shape (h, w) without the margin of the conformance window;
@@ -77,7 +77,7 @@ def decode_pictures(
         path: VVC byte stream (Annex B), or a container with a VVC stream.
         planes: Names of `PLANES` and `MOTION_PLANES`.
         hook: Filter of each picture after the in-loop filters, before it is output or used as a reference; see
-            `PictureHook`. `codecnn.filtering.LoopFilter()` is that of streams coded with a CNN filter in the loop.
+            `PictureHook`. `codecnn.signalling.in_loop.LoopFilter()` is that of streams with a CNN filter in the loop.
 
     Yields:
         Every picture that a decoder outputs, in output order, also those that differ from their hash.

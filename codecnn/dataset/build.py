@@ -114,7 +114,7 @@ def build_store(
         recipe: The recipe.
         recipe_folder: Folder from which the recipe's relative paths are resolved.
         store: Folder of the store.
-        codec: Back end for a recipe with `in_loop`, from `codecnn.filtering.in_loop_codec`.
+        codec: Back end for a recipe with `in_loop`, from `codecnn.signalling.in_loop.in_loop_codec`.
         jobs: Number of units that are coded at the same time.
         scheduler: Address of a dask scheduler whose workers code instead of threads of this process. They must see the
             store, the pictures and the encoder under the same paths.

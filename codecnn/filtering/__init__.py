@@ -8,7 +8,6 @@
 - `decide_picture` and `decide_video` choose, knowing the original, which CTUs are filtered and how strongly
   (`codecnn.filtering.decisions`); `filter_and_decide` filters a picture first.
 - `codecnn.filtering.integer` holds integer networks, which give the same samples on every machine.
-- `in_loop_codec` codes sequences with a filter inside the coding loop.
 """
 
 import lazy_loader

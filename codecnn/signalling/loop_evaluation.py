@@ -112,12 +112,11 @@ def evaluate_in_loop(options: LoopOptions) -> "LoopResults":
         ModelError: A network needs planes that the loop does not provide.
         EncoderError: The encoder fails.
     """
-    from codecnn.codec import find_library
     from codecnn.dataset import is_store
     from codecnn.evaluation import load_entries
     from codecnn.models import weights_path
     from codecnn.pictures.files import open_video
-    from codecnn.signalling.in_loop import LOOP_FILES
+    from codecnn.signalling.in_loop import LOOP_FILES, find_library
     from codecnn.signalling.in_loop import evaluate_in_loop as run_evaluation
 
     output, sources, models = Path(options.output), options.sources, options.models

@@ -7,6 +7,8 @@ PART = Part(
         "apply_update": "codecnn.signalling.updates:apply_update",
         "describe_carried": "codecnn.signalling.carried:describe_carried",
         "export_post_filter": "codecnn.signalling.nnpf:export_post_filter",
+        "in_loop_codec": "codecnn.signalling.in_loop:in_loop_codec",
+        "loop_filter": "codecnn.signalling.in_loop:LoopFilter",
         "loop_tables": "codecnn.signalling.in_loop:loop_tables",
         "filter_carried": "codecnn.signalling.carried:filter_carried",
     },

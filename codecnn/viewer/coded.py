@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.errors import FormatError, UnsupportedError
+from codecnn.base.parts import extension
 from codecnn.codec import CHROMA, LUMA, read_output_pictures, table_of_units
 from codecnn.codec import BlockTable as BlockTable
 from codecnn.pictures.files import Picture, VideoFormat, open_video
@@ -140,10 +141,10 @@ def _hook(pictures: Sequence[ParsedPicture], weights: Path | str | None, device:
     if all(picture.loop_filter is None for picture in pictures):
         return None
     # Imported here because torch takes seconds to import.
-    from codecnn.filtering import LoopFilter
     from codecnn.models import pick_device
 
-    return LoopFilter(weights, device=pick_device(device))
+    hook: PictureHook = extension("signalling.loop_filter")(weights, device=pick_device(device))
+    return hook
 
 
 def _decoded(

@@ -128,7 +128,7 @@ def intra(golden: Path) -> None:
 
 def loop(library: Path) -> None:
     """Write the network and the stream of tests/helpers/loop_stream.py."""
-    from codecnn.codec import load_library
+    from codecnn.signalling.in_loop import load_library
     from tests.helpers.loop_stream import code_loop_stream, write_loop_network
 
     (HERE / "loop").mkdir(exist_ok=True)

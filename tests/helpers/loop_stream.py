@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from codecnn.base.division import ceil_div
-from codecnn.codec import CodecSettings, code_in_loop
-from codecnn.filtering import Filtered, load_filter, loop_parameters, picture_messages, slice_type_plane
+from codecnn.codec import CodecSettings
+from codecnn.filtering import Filtered, load_filter, slice_type_plane
 from codecnn.filtering.decisions import SignalledDecision, apply_decision
 from codecnn.filtering.integer import save_integer
 from codecnn.pictures.files import Picture, VideoFormat, open_raw
+from codecnn.signalling.in_loop import code_in_loop, loop_parameters, picture_messages
 from tests.helpers.golden import sources
 from tests.helpers.integer_zoo import formula_eight
 

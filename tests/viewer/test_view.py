@@ -18,9 +18,10 @@ from codecnn.codec import (
     stream_motion,
     stream_transform_blocks,
 )
-from codecnn.filtering import LoopFilter, decide_picture, load_filter
+from codecnn.filtering import decide_picture, load_filter
 from codecnn.pictures.files import Picture, VideoFormat, create_video, open_video
 from codecnn.pictures.metrics import psnr
+from codecnn.signalling.in_loop import LoopFilter
 from codecnn.viewer import mode_of, pack_integers, pack_plane, shown_stream, view
 from codecnn.vvc.decoder import MOTION_PLANES
 from tests.helpers.commands import result_of

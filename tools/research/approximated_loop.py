@@ -12,16 +12,24 @@ from codecnn.base.files import atomic_path
 from codecnn.base.leftovers import temporary_folder
 from codecnn.codec import CodecSettings, CodedPicture, coded_format
 from codecnn.codec.checks import verify_decoded
-from codecnn.codec.encoders.in_loop import LoopFilter
 from codecnn.codec.encoders.jvet_log import parse_log
 from codecnn.codec.encoders.libvvenc import encode_argv
 from codecnn.codec.ffmpeg import decode_stream
 from codecnn.evaluation import Entry
-from codecnn.filtering import Decisions, Filtered, LoopParameters, check_in_loop, loop_parameters, picture_messages
+from codecnn.filtering import Decisions, Filtered, LoopParameters
 from codecnn.pictures.files import Picture, Video, VideoFormat, convert, create_video, ffmpeg_path, open_raw, run
 from codecnn.pictures.metrics import psnr
-from codecnn.signalling.in_loop import LoopPicture, LoopRow, LoopStream, make_rows
+from codecnn.signalling.in_loop import (
+    LoopPicture,
+    LoopRow,
+    LoopStream,
+    check_in_loop,
+    loop_parameters,
+    make_rows,
+    picture_messages,
+)
 from codecnn.signalling.in_loop.coding import decider, filter_behind, loop_picture
+from codecnn.signalling.in_loop.encoder import LoopFilter
 
 REFERENCE_QP = 10
 """Slice QP of the reference in `code_closed_loop`; lower QPs overflow the buffer that ffmpeg allocates for libvvenc."""

@@ -4,7 +4,6 @@
 `codecnn.codec.ffmpeg` has their common parts, `av1` those of the two AV1 encoders. `unfiltered` and `av1_unfiltered`
 provide the reconstruction before the in-loop filters.
 `external` runs VTM, HM, vvencapp or vvencFFapp of the user; `program_arguments` has their command lines.
-`vvenc_library` binds libvvenc as a shared library, and `in_loop` codes with a filter inside its coding loop.
 
 To add an encoder of ffmpeg:
 

@@ -24,7 +24,7 @@ from codecnn.codec.encoders.unfiltered import code_unfiltered
 from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input
 from codecnn.pictures.files import VideoFormat, ffmpeg_path, require_encoder, run
 
-PRESETS = ("faster", "fast", "medium", "slow", "slower")
+VVENC_PRESETS = ("faster", "fast", "medium", "slow", "slower")
 CTU_SIZES = (32, 64, 128)
 
 SMALLEST = 32
@@ -75,7 +75,7 @@ def vvenc_params(settings: CodecSettings, source_format: VideoFormat) -> dict[st
     Raises:
         ConfigError: libvvenc does not have these settings.
     """
-    check_preset("libvvenc", settings.preset, PRESETS)
+    check_preset("libvvenc", settings.preset, VVENC_PRESETS)
     check_ctu_size("libvvenc", settings.ctu_size, CTU_SIZES)
     params = {**CONFIGURATION_PARAMS[settings.configuration], **CONSTANT_QP}
     if settings.ctc:

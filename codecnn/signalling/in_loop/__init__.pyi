@@ -1,6 +1,13 @@
 from .coding import LOOPED_NOTE as LOOPED_NOTE
 from .coding import PLAIN_NOTE as PLAIN_NOTE
+from .encoder import Messages as Messages
+from .encoder import code_in_loop as code_in_loop
+from .encoder import loop_params as loop_params
 from .evaluate import evaluate_in_loop as evaluate_in_loop
+from .loop_filter import LoopFilter as LoopFilter
+from .loop_filter import PictureMessages as PictureMessages
+from .loop_filter import loop_parameters as loop_parameters
+from .loop_filter import picture_messages as picture_messages
 from .results import CHAINS as CHAINS
 from .results import LOOP_FILES as LOOP_FILES
 from .results import LoopModel as LoopModel
@@ -10,4 +17,11 @@ from .results import LoopRow as LoopRow
 from .results import LoopStream as LoopStream
 from .results import make_rows as make_rows
 from .results import rates_of as rates_of
+from .store_codec import InLoopCodec as InLoopCodec
+from .store_codec import check_in_loop as check_in_loop
+from .store_codec import in_loop_codec as in_loop_codec
 from .tables import loop_tables as loop_tables
+from .vvenc_library import LIBRARY_VARIABLE as LIBRARY_VARIABLE
+from .vvenc_library import VvencLibrary as VvencLibrary
+from .vvenc_library import find_library as find_library
+from .vvenc_library import load_library as load_library

@@ -9,36 +9,29 @@ from typing import Any
 from codecnn.base.errors import ConfigError
 from codecnn.base.files import file_stem, provenance, read_json, remove_tree, sha256_file, write_json
 from codecnn.base.leftovers import part_path, remove_leftovers
-from codecnn.codec import (
-    DECISIONS_FILE,
-    CodecSettings,
-    CodedPicture,
-    VvencLibrary,
-    code_in_loop,
-    coded_format,
-)
+from codecnn.codec import DECISIONS_FILE, CodecSettings, CodedPicture, coded_format
 from codecnn.evaluation import UNKNOWN_DEVICE, Entry, cpu_threads
 from codecnn.filtering import (
     Decision,
     Decisions,
     Filtered,
     LoopParameters,
-    PictureMessages,
     Placement,
-    check_in_loop,
     filter_and_decide,
-    loop_parameters,
-    picture_messages,
     sequence_pays,
     slice_type_plane,
     write_decisions,
 )
 from codecnn.pictures.files import Picture, Video, VideoFormat, convert, create_video, open_raw
 from codecnn.pictures.metrics import mse
+from codecnn.signalling.in_loop.encoder import code_in_loop
+from codecnn.signalling.in_loop.loop_filter import PictureMessages, loop_parameters, picture_messages
 from codecnn.signalling.in_loop.results import (
     LoopPicture,
     LoopStream,
 )
+from codecnn.signalling.in_loop.store_codec import check_in_loop
+from codecnn.signalling.in_loop.vvenc_library import VvencLibrary
 from codecnn.vvc.syntax import SeiMessage, access_units, add_sei
 
 CTU_SIZE = 128

@@ -6,12 +6,13 @@ from pathlib import Path
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.files import provenance
-from codecnn.codec import CodecSettings, VvencLibrary, coded_format
+from codecnn.codec import CodecSettings, coded_format
 from codecnn.evaluation import Entry, mean_rates, timing_of, untrained_loop
 from codecnn.filtering import Decisions
 from codecnn.pictures.files import Video
 from codecnn.signalling.in_loop.coding import CTU_SIZE, PLACES, Coder, hashed
 from codecnn.signalling.in_loop.results import CHAINS, LoopModel, LoopResults, LoopRow, make_rows, rates_of, write_loop
+from codecnn.signalling.in_loop.vvenc_library import VvencLibrary
 
 
 def evaluate_in_loop(

@@ -226,7 +226,7 @@ def reconstruct_picture(
     if filtered and hook is None and picture.loop_filter is not None:
         raise UnsupportedError(
             "the stream was coded with a CNN filter in the loop: decode it with `codecnn decode`, or pass "
-            "hook=codecnn.filtering.LoopFilter()"
+            "hook=codecnn.signalling.in_loop.LoopFilter()"
         )
     frame, sizes = new_frame(picture)
     mappings: dict[int, LumaMapping] = {}

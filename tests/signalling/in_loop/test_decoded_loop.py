@@ -13,10 +13,10 @@ import pytest
 from codecnn.base.errors import FormatError, MissingFileError, ModelError, UnsupportedError
 from codecnn.codec import decode_pictures, read_pictures
 from codecnn.evaluation import Entry
-from codecnn.filtering import LoopFilter, load_filter
+from codecnn.filtering import load_filter
 from codecnn.filtering.decisions import read_message, write_message
 from codecnn.pictures.files import VideoFormat, open_raw, open_video
-from codecnn.signalling.in_loop import evaluate_in_loop
+from codecnn.signalling.in_loop import LoopFilter, evaluate_in_loop
 from codecnn.vvc.syntax import LOOP_FILTER_UUID, SeiMessage, add_sei
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from tests.helpers.clips import write_clip

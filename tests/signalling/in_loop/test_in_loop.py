@@ -16,15 +16,17 @@ import pytest
 import torch
 
 from codecnn.base.errors import ConfigError, ModelError
-from codecnn.codec import LIBRARY_VARIABLE, CodedPicture
+from codecnn.codec import CodedPicture
 from codecnn.evaluation import mean_rates
 from codecnn.pictures.files import Picture, VideoFormat, convert, open_raw, open_video
 from codecnn.pictures.metrics import psnr
 from codecnn.signalling.in_loop import (
+    LIBRARY_VARIABLE,
     LOOPED_NOTE,
     PLAIN_NOTE,
     LoopPicture,
     LoopStream,
+    check_in_loop,
     coding,
     evaluate_in_loop,
     make_rows,
@@ -126,7 +128,8 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from codecnn.codec import CodedPicture, find_library
+from codecnn.codec import CodedPicture
+from codecnn.signalling.in_loop import find_library
 from codecnn.signalling.in_loop import evaluate_in_loop
 from codecnn.pictures.files import convert, open_video
 from tests.helpers.filters import toward_entry
@@ -181,6 +184,11 @@ def weights(tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "w.safetensors"
     save_weights(path, awaken(create_model("rdn", **SMALL)), "rdn", {})
     return path
+
+
+def test_planes_that_the_loop_does_not_provide_are_refused():
+    with pytest.raises(ModelError, match="'ref0_mc_y'"):
+        check_in_loop("w", SimpleNamespace(planes=("rec_y", "ref0_mc_y")))
 
 
 def test_one_picture_is_refused(video, tmp_path):

@@ -11,29 +11,25 @@ from pathlib import Path
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.base.files import content_sha256, sha256_file
 from codecnn.base.planes import SLICE_TYPE_PLANE
-from codecnn.codec import (
-    DECISIONS_FILE,
-    CodecSettings,
-    CodedPicture,
-    CodedSequence,
-    LoopFacts,
-    code_in_loop,
-    coded_format,
-    find_library,
-    load_library,
-    loop_params,
-)
+from codecnn.codec import DECISIONS_FILE, CodecSettings, CodedPicture, CodedSequence, LoopFacts, coded_format
 from codecnn.dataset import InLoopSpec
-from codecnn.filtering.decisions import Decision, write_decisions
+from codecnn.filtering import (
+    Decision,
+    Decisions,
+    NetworkFilter,
+    PictureFilter,
+    filter_and_decide,
+    filter_key,
+    load_filter,
+    slice_type_plane,
+    write_decisions,
+)
 from codecnn.filtering.integer import find_integers, is_integer
-from codecnn.filtering.keys import filter_key
-from codecnn.filtering.load import load_filter
-from codecnn.filtering.loop_filter import loop_parameters, picture_messages
-from codecnn.filtering.network_filter import NetworkFilter
-from codecnn.filtering.planes import PictureFilter, slice_type_plane
-from codecnn.filtering.sequence import Decisions, filter_and_decide
 from codecnn.models import weights_path
 from codecnn.pictures.files import Picture, VideoFormat, create_video, open_raw
+from codecnn.signalling.in_loop.encoder import code_in_loop, loop_params
+from codecnn.signalling.in_loop.loop_filter import loop_parameters, picture_messages
+from codecnn.signalling.in_loop.vvenc_library import find_library, load_library
 from codecnn.vvc.syntax import SeiMessage
 
 IN_LOOP_PLANES = ("rec_y", "rec_u", "rec_v", "qp", SLICE_TYPE_PLANE)

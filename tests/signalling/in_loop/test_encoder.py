@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from codecnn.base.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
-from codecnn.codec import CodecSettings, code_in_loop, decode_stream, find_library, load_library
+from codecnn.codec import CodecSettings, decode_stream
 from codecnn.codec.encoders import in_loop
-from codecnn.codec.encoders import vvenc_library as binding
-from codecnn.codec.encoders.vvenc_library import CONFIG_BYTES, checked_library
 from codecnn.filtering import stream_qps
 from codecnn.pictures.files import Picture, VideoFormat, convert, ffmpeg_path, open_raw
 from codecnn.pictures.metrics import psnr
+from codecnn.signalling.in_loop import code_in_loop, find_library, load_library
+from codecnn.signalling.in_loop import vvenc_library as binding
+from codecnn.signalling.in_loop.vvenc_library import CONFIG_BYTES, checked_library
 
 VERSION = next(iter(CONFIG_BYTES))
 FORMAT = VideoFormat(64, 64, "420", 8, 30)

@@ -15,6 +15,7 @@ import torch
 from codecnn.base.errors import FormatError, MissingFileError, ModelError, UnsupportedError
 from codecnn.base.files import sha256_file
 from codecnn.base.planes import SLICE_TYPES
+from codecnn.filtering import QP_OFFSETS, Decisions, Filtered, PictureFilter, round_samples, slice_type_plane
 from codecnn.filtering.decisions import (
     Arithmetic,
     LoopParameters,
@@ -25,8 +26,6 @@ from codecnn.filtering.decisions import (
     write_message,
 )
 from codecnn.filtering.integer import ExactFilter, integer_path, is_integer, load_integer
-from codecnn.filtering.planes import PictureFilter, round_samples, slice_type_plane
-from codecnn.filtering.sequence import QP_OFFSETS, Decisions, Filtered
 from codecnn.models import card_path, path_of_sha256, weights_path
 from codecnn.models.graph import Array
 from codecnn.pictures.files import Picture, VideoFormat
@@ -47,7 +46,7 @@ from codecnn.vvc.syntax import (
 class LoopFilter:
     """The hook of `codecnn.vvc.decoder` for streams that were coded with a CNN filter in the loop.
 
-        from codecnn.filtering import LoopFilter
+        from codecnn.signalling.in_loop import LoopFilter
         from codecnn.codec import read_pictures
 
         for poc, planes in read_pictures("stream.266", ("rec_y", "rec_u", "rec_v"), hook=LoopFilter()):

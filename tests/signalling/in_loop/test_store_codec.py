@@ -9,15 +9,15 @@ import codecnn
 from codecnn.api.config import load_recipe
 from codecnn.base.errors import ConfigError, EncoderError, MissingFileError, ModelError, UnsupportedError
 from codecnn.base.files import sha256_file
-from codecnn.codec import LIBRARY_VARIABLE, decode_stream
 from codecnn.codec import decode_pictures as decode_in_loop
+from codecnn.codec import decode_stream
 from codecnn.codec.encoders import in_loop
 from codecnn.dataset import InLoopSpec, build_store, verify_store
 from codecnn.evaluation import Entry, evaluate
-from codecnn.filtering import FloatFilter, InLoopCodec, LoopFilter, filter_key, in_loop_codec, load_filter
+from codecnn.filtering import FloatFilter, filter_key, load_filter
 from codecnn.models import as_card, create_model, load_model, save_weights, weights_path
 from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_raw
-from codecnn.signalling.in_loop import evaluate_in_loop
+from codecnn.signalling.in_loop import LIBRARY_VARIABLE, InLoopCodec, LoopFilter, evaluate_in_loop, in_loop_codec
 from tests.helpers.clips import write_clip
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import train_filter

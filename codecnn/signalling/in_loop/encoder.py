@@ -19,11 +19,20 @@ from typing import Any, BinaryIO
 
 from codecnn.base.errors import ConfigError, EncoderError, FormatError
 from codecnn.base.files import atomic_path, write_text
-from codecnn.codec.base import CodecSettings, CodedPicture, coded_format
-from codecnn.codec.checks import verify_picture, verify_slice_qp
-from codecnn.codec.encoders.jvet_log import normalise_library_log, parse_log
-from codecnn.codec.encoders.libvvenc import PRESETS, vvenc_params
-from codecnn.codec.encoders.vvenc_library import (
+from codecnn.codec import (
+    CODING_BLOCK_SIZE,
+    VVENC_PRESETS,
+    CodecSettings,
+    CodedPicture,
+    coded_format,
+    normalise_library_log,
+    parse_log,
+    verify_picture,
+    verify_slice_qp,
+    vvenc_params,
+)
+from codecnn.pictures.files import Picture, VideoFormat, convert
+from codecnn.signalling.in_loop.vvenc_library import (
     CHROMA_FORMATS,
     AccessUnit,
     LogCallback,
@@ -34,7 +43,6 @@ from codecnn.codec.encoders.vvenc_library import (
     format_message,
     plane_samples,
 )
-from codecnn.pictures.files import Picture, VideoFormat, convert
 from codecnn.vvc.syntax import SeiMessage, add_sei
 
 LOOP_PARAMS = {
@@ -60,12 +68,6 @@ Messages = Callable[[int], tuple[Sequence[SeiMessage], Sequence[SeiMessage]]]
 
 The messages are those of a prefix and of a suffix SEI NAL unit, which are added to the access unit of the picture.
 """
-
-DECISIONS_FILE = "decisions.vtmbmsstats"
-"""File beside a bitstream that holds the decisions of the filter."""
-
-CODING_BLOCK_SIZE = 8
-"""Size of the smallest coding block: pictures are padded to whole ones, and the callback omits the padding."""
 
 _ERROR = 1
 """VVENC_ERROR of vvencMsgLevel."""
@@ -246,8 +248,8 @@ class _Encoder:
         functions, settings, video_format = self.library.functions, self.settings, self.format
         config = self.library.config()
         params = loop_params(settings, video_format)
-        # vvencPresetMode numbers the presets from faster on, as PRESETS lists them.
-        preset = PRESETS.index(settings.preset)
+        # vvencPresetMode numbers the presets from faster on, as VVENC_PRESETS lists them.
+        preset = VVENC_PRESETS.index(settings.preset)
         functions.vvenc_init_default(config, video_format.width, video_format.height, 30, 0, settings.qp, preset)
         functions.vvenc_set_msg_callback(config, None, self.log_callback)
         for name, value in params.items():
