@@ -298,7 +298,7 @@ def mistakes(work: Work) -> Iterator[tuple[str, str]]:
     shutil.copy(work.stream, stream)
     shutil.copy(work.video, video)
     for file in filter(Path.is_file, weights_files(weights_path("low_cost_5"))):
-        shutil.copy(file, work.folder / file.name.replace("low_cost_5", "w"))
+        shutil.copy(file, work.folder / file.name.replace("low_cost_5.vvc", "w"))
     filter_ = ["filter", "-m", weights, "-i", stream, "--original", video, "-o"]
     adapt = ["adapt", "-m", weights, "--original", video, "--stream", stream, "-o"]
     cases: list[tuple[list[str | Path], Path]] = [
