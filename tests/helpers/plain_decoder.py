@@ -56,6 +56,7 @@ with without_compilation():
     from codecnn.vvc.decoder import frame as fr
     from codecnn.vvc.decoder import interpolation as ip  # noqa: F401
     from codecnn.vvc.decoder import residual as residuals  # noqa: F401
+    from codecnn.vvc.decoder.initialise import new_frame  # noqa: F401
     from codecnn.vvc.syntax import log as lg  # noqa: F401
     from codecnn.vvc.syntax import state as st  # noqa: F401
 

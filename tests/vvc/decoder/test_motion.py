@@ -1,9 +1,82 @@
-"""Scaling and compression of vectors, tables and histories of motion equal formulas of clause 8.5.2."""
+"""Motion of whole streams equals that which VTM traces; its parts equal formulas of clause 8.5.2."""
 
 import numpy as np
 import pytest
 
-from tests.helpers.plain_decoder import empty_frame, fr, geometric_motion, lg, motion, references, st, temporal_motion
+from codecnn.vvc.syntax import CTU_LOG_SIZE, parsed_ctus, read_pictures
+from tests.helpers.motion_traces import traced_pictures
+from tests.helpers.plain_decoder import (
+    empty_frame,
+    fr,
+    geometric_motion,
+    lg,
+    motion,
+    new_frame,
+    references,
+    st,
+    temporal_motion,
+)
+
+
+def derived_motion(stream):
+    """Derive the motion of a stream without DMVR; yield POC and `Frame.motion` of each picture in decoding order."""
+    stored = {}
+    for picture in read_pictures(stream):
+        f, _ = new_frame(picture)
+        lists = []
+        for ctus in parsed_ctus(picture, 4 * CTU_LOG_SIZE):
+            if ctus.number == len(lists):
+                put_references(f.p, ctus.part)
+                lists.append(f.p[fr.LISTS_OF_REFERENCES :][: 2 * 16 * fr.REFERENCE].copy())
+                if f.p[fr.TEMPORAL]:
+                    which, index = ctus.part.header.collocated
+                    f = f._replace(collocated=stored[picture.cvs, ctus.part.references[which][index][1]])
+            f = f._replace(log=ctus.log)
+            unit = 0
+            while unit < len(ctus.log):
+                header = ctus.log[unit : unit + lg.UNIT_HEADER].tolist()
+                f.p[fr.UNIT], f.p[fr.REGION] = unit, header[lg.U_REGION]
+                if header[lg.U_PRED_MODE] == st.MODE_INTER:
+                    motion.derive_motion(f)
+                if header[lg.U_TREE] != st.DUAL_CHROMA:
+                    references.mark(f, False, *header[lg.U_X : lg.U_H + 1])
+                unit += header[lg.U_SIZE]
+        assert not f.p[fr.FAULT]
+        stored[picture.cvs, picture.poc] = temporal_motion.stored_motion(f, lists)
+        yield picture.poc, f.motion
+
+
+def put_references(p, part):
+    """Set the numbers of `Frame.p` that motion depends on."""
+    h, ph = part.header, part.picture_header
+    sps = ph.sps
+    p[fr.POC], p[fr.SLICE_IS_B] = part.poc, h.slice_type == "B"
+    p[fr.ACTIVE_0], p[fr.ACTIVE_1] = h.num_ref_idx_active
+    for which, entries in enumerate(part.references):
+        for index, (long_term, poc) in enumerate(entries):
+            at = fr.LISTS_OF_REFERENCES + fr.REFERENCE * (16 * which + index)
+            p[at + fr.REF_POC], p[at + fr.REF_LONG_TERM] = poc, long_term
+    p[fr.TEMPORAL] = ph.ph_temporal_mvp_enabled_flag and h.slice_type != "I"
+    p[fr.COLLOCATED_LIST], p[fr.COLLOCATED_ENTRY] = h.collocated
+    p[fr.NO_BACKWARD] = all(poc <= part.poc for entries in part.references for _, poc in entries)
+    p[fr.TEMPORAL_SUBBLOCKS], p[fr.MAX_MERGE] = sps.sps_sbtmvp_enabled_flag, sps.max_num_merge_cand
+    p[fr.PARALLEL_LEVEL], p[fr.MMVD_FULL_SAMPLES] = sps.log2_parallel_merge_level, ph.ph_mmvd_fullpel_only_flag
+    p[fr.AFFINE], p[fr.AFFINE_SIX] = sps.sps_affine_enabled_flag, sps.sps_6param_affine_enabled_flag
+    p[fr.SUBPICTURE_RIGHT], p[fr.SUBPICTURE_BOTTOM] = p[fr.WIDTH], p[fr.HEIGHT]
+
+
+@pytest.mark.parametrize("name", ["tinyclip128x64_ld_qp37", "tinyclip128x64_ra_qp37"])
+def test_vectors_of_streams_equal_those_that_vtm_traces(golden_file, name):
+    traced = traced_pictures(golden_file(f"vvc/{name}.vtmbmsstats.gz"))
+    derived = derived_motion(golden_file(f"vvc/{name}.266").read_bytes())
+    for expected, (poc, cells) in zip(traced, derived, strict=True):
+        assert poc == expected.poc
+        for (x, y, which), vector in expected.vectors.items():
+            cell = cells[:, y >> 2, x >> 2]
+            assert cell[fr.REF_0 + which] >= 0, (poc, x, y, which)
+            actual = tuple(cell[fr.MV_X0 + 2 * which : fr.MV_X0 + 2 * which + 2].tolist())
+            assert actual == vector, (poc, x, y, which)
+        assert len(expected.vectors) == np.count_nonzero(cells[fr.REF_0 : fr.REF_1 + 1] >= 0)
 
 
 def test_compression_of_all_vectors_of_18_bits():
