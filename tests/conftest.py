@@ -15,7 +15,7 @@ from tests.helpers.golden import SHARED, GoldenFile, lay_out
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-COMPILING = ("reconstruct", "vvc", "codec", "dataset", "cli", "docs", "tools", "viewer", "test_cluster.py", "filtering")
+COMPILING = ("vvc", "codec", "dataset", "cli", "docs", "tools", "viewer", "filtering")
 """Folders of half of the tests, those that need the compiled reader and decoder of VVC; its own tests come first."""
 
 
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items):
 
     def rank(item):
         folder = item.path.relative_to(root).parts[0] if item.path.is_relative_to(root) else ""
-        return COMPILING.index(folder) if folder in COMPILING else len(COMPILING) + (folder != "video")
+        return COMPILING.index(folder) if folder in COMPILING else len(COMPILING) + (folder != "pictures")
 
     items.sort(key=rank)
 

@@ -79,7 +79,7 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_sixteen_bits(folder / "low_cost_5.int16.safetensors")
     shutil.copytree(folder, folder / "intact")
     for name in ("low_cost_5", "low_cost_5.int8"):
-        shutil.copy(weights_path(name).with_suffix(".json"), folder / "intact" / f"{name}.json")
+        shutil.copy(card_path(weights_path(name)), folder / "intact" / f"{name}.json")
     return folder
 
 
