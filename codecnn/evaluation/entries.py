@@ -25,7 +25,7 @@ from codecnn.filtering import (
     user_network,
 )
 from codecnn.filtering.integer import find_integers, is_integer
-from codecnn.models import Card, adapt, as_card, complexity, pick_device
+from codecnn.models import Card, as_card, as_filter_network, complexity, pick_device
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def memory_entries(models: Sequence[Any], device: str, tile: Tile, key: str | No
         name = names[index] if names.count(names[index]) == 1 else f"{names[index]}_{index + 1}"
         text, facts = device_name(torch.device("cpu")), dict[str, Any](network=names[index])
         if isinstance(model, torch.nn.Module):
-            network = adapt(model)
+            network = as_filter_network(model)
             facts |= complexity(network).as_dict()
             target = pick_device(device)
             filter_: Any = FloatFilter(network, device=target, tile=tile)

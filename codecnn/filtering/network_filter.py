@@ -40,7 +40,7 @@ from codecnn.filtering.tiles import (
     measure_tile_memory,
     plane_tensors,
 )
-from codecnn.models import Card, FilterNetwork, NetworkOutput, adapt, as_card, has_user_code, prepare
+from codecnn.models import Card, FilterNetwork, NetworkOutput, as_card, as_filter_network, has_user_code, prepare
 from codecnn.models.graph import Array
 from codecnn.pictures.files import Picture, Video
 
@@ -204,14 +204,14 @@ class FloatFilter(NetworkFilter):
         user_network: The same if it has code outside of codecnn, else None.
 
     Args:
-        model: The network, perhaps a plain module (`codecnn.models.adapt`); it is copied.
+        model: The network, perhaps a plain module (`codecnn.models.as_filter_network`); it is copied.
         options: Options of `NetworkFilter`.
     """
 
     precision = "float32"
 
     def __init__(self, model: nn.Module, **options: Unpack[FilterOptions]) -> None:
-        model = adapt(model)
+        model = as_filter_network(model)
         self.network = model
         self.user_network = model if has_user_code(model) else None
         self.model = prepare(copy.deepcopy(model).to(options.get("device", "cpu")))
@@ -243,7 +243,7 @@ class BFloat16Filter(FloatFilter):
     precision = "bfloat16"
 
     def __init__(self, model: nn.Module, **options: Unpack[FilterOptions]) -> None:
-        network = adapt(model)
+        network = as_filter_network(model)
         if network.predicts_picture:
             raise ConfigError("a network with output: picture needs 10 bits for its samples, and bfloat16 has 8")
         super().__init__(network, **options)

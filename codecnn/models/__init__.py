@@ -2,8 +2,8 @@
 
 A filter network takes named planes and returns filtered samples (`FilterNetwork`, `named_outputs`).
 
-- Architectures: `create_model`, `list_models`, `describe_model`; `register` adds one, `adapt` converts a module;
-  sets of input planes have names, `PLANE_SETS`.
+- Architectures: `create_model`, `list_models`, `describe_model`; `register` adds one, `as_filter_network` converts a
+  module; sets of input planes have names, `PLANE_SETS`.
 - Weights: `load_model`, `save_weights`, `Card`, `read_card`; shipped ones by name: `list_weights`, `weights_path`,
   `zoo_cards`; a checkpoint of PyTorch becomes a weights file with `convert_checkpoint`.
 - Networks of parts: `load_network` and `write_network` read and write weights of any task.

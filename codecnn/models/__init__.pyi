@@ -1,5 +1,5 @@
 from .adapter import AdaptedNetwork as AdaptedNetwork
-from .adapter import adapt as adapt
+from .adapter import as_filter_network as as_filter_network
 from .adapter import has_user_code as has_user_code
 from .base import ARCHITECTURES as ARCHITECTURES
 from .base import FilterNetwork as FilterNetwork

@@ -34,7 +34,7 @@ _SIMILARITY = 0.5
 
 
 class AdaptedNetwork(FilterNetwork):
-    """A plain module as a filter network; `adapt` creates it.
+    """A plain module as a filter network; `as_filter_network` creates it.
 
     Attributes:
         network: The module. In weights files the names of its tensors begin with "network.".
@@ -104,7 +104,7 @@ def build_user_network(build: Callable[..., Any], name: str, options: dict[str, 
     if not isinstance(network, nn.Module):
         raise ModelError(f"{name} gives an object of the class {type(network).__name__}, not a torch.nn.Module")
     _check_saved(network, name)
-    adapted = adapt(network, name)
+    adapted = as_filter_network(network, name)
     if "options" not in vars(adapted):
         adapted.options = options
     return adapted
@@ -125,7 +125,7 @@ def _check_saved(network: nn.Module, name: str) -> None:
             ) from error
 
 
-def adapt(network: nn.Module, name: str | None = None) -> FilterNetwork:
+def as_filter_network(network: nn.Module, name: str | None = None) -> FilterNetwork:
     """Return a module as a filter network; a `FilterNetwork` is returned as it is.
 
     Everything is measured on copies with random planes and, for the radius, random weights; the module and the random

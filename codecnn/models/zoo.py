@@ -157,7 +157,7 @@ def create_model(name: str, **options: Any) -> FilterNetwork:
         name: An architecture of `list_models`, or `ARCHITECTURE.TAG` of shipped weights, which stands for the
             architecture with the options of these weights. `load_model` loads the weights as well. Or
             "package.module:Name", a class or function of the user: a `FilterNetwork`, or a plain module that keeps to
-            the contract of `codecnn.models.adapt`.
+            the contract of `codecnn.models.as_filter_network`.
         options: Options of the architecture, which replace its defaults. `planes` takes names of planes and of sets of
             planes, see `named_planes`.
 

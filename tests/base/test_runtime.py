@@ -163,9 +163,9 @@ class Recorder(torch.nn.Module):
 
 def test_a_filter_computes_pictures_in_float32_without_timing_algorithms(user_flags, monkeypatch):
     monkeypatch.setattr(BACKENDS.cudnn, "benchmark", True)
-    from codecnn.models import adapt
+    from codecnn.models import as_filter_network
 
-    filter_ = FloatFilter(adapt(Recorder()))
+    filter_ = FloatFilter(as_filter_network(Recorder()))
     recorder = filter_.model.network
     recorder.seen.clear()
     filter_(Picture((np.zeros((16, 16), np.uint8),), 8), 37)

@@ -11,7 +11,7 @@ import codecnn
 from codecnn.base.errors import ConfigError, StoreError
 from codecnn.dataset import TrainingBatches, data_loaders, picture_loader
 from codecnn.filtering import FloatFilter
-from codecnn.models import adapt
+from codecnn.models import as_filter_network
 from codecnn.pictures.metrics import mse, psnr
 from tests.helpers.own_networks import Net
 
@@ -91,7 +91,7 @@ def test_loop_outside_of_codecnn(tiny_store):
         batch = next(iter(picture_loader(tiny_store, "val", halo=2)))
         filtered = (network.eval()(batch)[0, 0] * 1024).round().clamp(0, 1023).numpy().astype(np.uint16)
     with unit.originals() as originals, unit.decoded() as decoded:
-        frame = FloatFilter(adapt(network))(decoded[0], unit.qp)
+        frame = FloatFilter(as_filter_network(network))(decoded[0], unit.qp)
         assert psnr(originals[0].y, filtered, 10) == pytest.approx(psnr(originals[0].y, frame.y, 10), abs=1e-3)
 
 

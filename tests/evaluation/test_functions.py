@@ -11,7 +11,7 @@ import codecnn
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter, FunctionFilter, filter_key, load_filter
-from codecnn.models import adapt, as_card, create_model, save_weights
+from codecnn.models import as_card, as_filter_network, create_model, save_weights
 from codecnn.pictures.files import Picture
 from codecnn.pictures.metrics import psnr
 from codecnn.signalling.updates import Part, Update, adapted, last_layers
@@ -120,7 +120,7 @@ class FloatFilterOf:
     """PSNR of the first picture of the split test through a network."""
 
     def __init__(self, network, store):
-        self.filter, self.unit = FloatFilter(adapt(network)), store.split("test")[0]
+        self.filter, self.unit = FloatFilter(as_filter_network(network)), store.split("test")[0]
 
     def __enter__(self):
         with self.unit.originals() as originals, self.unit.decoded() as decoded:
@@ -140,7 +140,7 @@ def test_weights_of_a_network_of_the_user_hang_on_its_code(tiny_store, tmp_path)
     nets = [awaken(kind(), std=0.3) for kind in (Net, Half)]
     card = as_card({"network": "x:Net", "sha256": "0" * 64})
     gains = [
-        gain(evaluate([Entry.of(FloatFilter(adapt(net)), "net", card=card)], tiny_store, "test", tmp_path))
+        gain(evaluate([Entry.of(FloatFilter(as_filter_network(net)), "net", card=card)], tiny_store, "test", tmp_path))
         for net in nets
     ]
     assert gains[0] != gains[1]

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from codecnn.base.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.cli import app
 from codecnn.filtering.integer import load_integer
-from codecnn.models import adapt, build_graph, create_model, export_onnx, named_outputs, save_weights
+from codecnn.models import as_filter_network, build_graph, create_model, export_onnx, named_outputs, save_weights
 from tests.helpers import own_networks
 from tests.helpers.integer_zoo import OPTIONS, formula_model
 from tests.helpers.networks import CASES, SMALL, WITH_GRAPH, awaken, random_planes, zoo_model
@@ -78,7 +78,11 @@ def test_a_difference_is_an_error_and_no_file_is_written(tmp_path, monkeypatch):
 def test_a_network_without_a_graph_is_traced(name, tmp_path):
     """The file computes other sizes, QPs and numbers of pictures than the module was traced with."""
     torch.manual_seed(1)
-    model = awaken(zoo_model(name), std=0.05) if name in WITHOUT_GRAPH else adapt(getattr(own_networks, name)()).eval()
+    model = (
+        awaken(zoo_model(name), std=0.05)
+        if name in WITHOUT_GRAPH
+        else as_filter_network(getattr(own_networks, name)()).eval()
+    )
     assert not model.has_graph
     assert export_onnx(tmp_path / "m.onnx", model) < 1e-5
     content = (tmp_path / "m.onnx").read_bytes()
@@ -117,7 +121,7 @@ def uses_unknown_operations(self, planes):
 def test_a_module_that_cannot_be_traced_is_refused(forward, message, tmp_path, capfd):
     kind = type("Own", (own_networks.Net,), {"forward": forward, "radius": 2})
     with pytest.raises(ModelError, match=message):
-        export_onnx(tmp_path / "m.onnx", adapt(kind()))
+        export_onnx(tmp_path / "m.onnx", as_filter_network(kind()))
     assert not list(tmp_path.iterdir())
     assert capfd.readouterr().out == ""
 

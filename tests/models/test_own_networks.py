@@ -13,7 +13,7 @@ from codecnn.base.files import read_json, write_json
 from codecnn.filtering import FloatFilter, load_filter
 from codecnn.models import (
     AdaptedNetwork,
-    adapt,
+    as_filter_network,
     card_path,
     complexity,
     create_model,
@@ -112,7 +112,7 @@ def test_weights_of_a_network_that_shares_and_replaces_parameters_are_loaded(tmp
 def test_a_plain_module_is_filtered_without_adapting_it_first():
     picture = Picture((torch.randint(0, 1024, (40, 48)).numpy().astype("uint16"),), 10)
     module = own_networks.Net()
-    plain, adapted = (FloatFilter(model).samples(picture, 37)["y"] for model in (module, adapt(module)))
+    plain, adapted = (FloatFilter(model).samples(picture, 37)["y"] for model in (module, as_filter_network(module)))
     assert (plain == adapted).all()
 
 
@@ -207,7 +207,7 @@ def test_network_with_a_layer_called_fused_is_left_alone():
         def folded(self):
             raise AssertionError("a method of the user was called")
 
-    assert adapt(Fused()).halo == 2
+    assert as_filter_network(Fused()).halo == 2
 
 
 def test_module_is_found_next_to_the_configuration_in_the_current_folder(foreign, tmp_path):
