@@ -11,11 +11,10 @@ import pytest
 
 from codecnn.base.errors import ConfigError, EncoderError, FormatError, MissingFileError, ToolMissingError
 from codecnn.codec import CodecSettings, decode_stream
-from codecnn.codec.encoders import in_loop
 from codecnn.filtering import stream_qps
 from codecnn.pictures.files import Picture, VideoFormat, convert, ffmpeg_path, open_raw
 from codecnn.pictures.metrics import psnr
-from codecnn.signalling.in_loop import code_in_loop, find_library, load_library
+from codecnn.signalling.in_loop import code_in_loop, encoder, find_library, load_library
 from codecnn.signalling.in_loop import vvenc_library as binding
 from codecnn.signalling.in_loop.vvenc_library import CONFIG_BYTES, checked_library
 
@@ -198,10 +197,10 @@ def test_errors_of_a_filter_propagate_and_leave_no_file(vvenc_library, tmp_path,
 
 
 def test_samples_that_contradict_the_log_are_refused(vvenc_library, tmp_path, monkeypatch):
-    plain = in_loop.parse_log
+    plain = encoder.parse_log
     with monkeypatch.context() as patch:
         patch.setattr(
-            in_loop, "parse_log", lambda *args: [replace(picture, md5=("0" * 32,) * 3) for picture in plain(*args)]
+            encoder, "parse_log", lambda *args: [replace(picture, md5=("0" * 32,) * 3) for picture in plain(*args)]
         )
         with pytest.raises(EncoderError, match="decodes to another MD5"):
             code_in_loop(vvenc_library, clip(), FORMAT, settings(), tmp_path / "a.266", unchanged)

@@ -11,13 +11,19 @@ from codecnn.base.errors import ConfigError, EncoderError, MissingFileError, Mod
 from codecnn.base.files import sha256_file
 from codecnn.codec import decode_pictures as decode_in_loop
 from codecnn.codec import decode_stream
-from codecnn.codec.encoders import in_loop
 from codecnn.dataset import InLoopSpec, build_store, verify_store
 from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter, filter_key, load_filter
 from codecnn.models import as_card, create_model, load_model, save_weights, weights_path
 from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_raw
-from codecnn.signalling.in_loop import LIBRARY_VARIABLE, InLoopCodec, LoopFilter, evaluate_in_loop, in_loop_codec
+from codecnn.signalling.in_loop import (
+    LIBRARY_VARIABLE,
+    InLoopCodec,
+    LoopFilter,
+    encoder,
+    evaluate_in_loop,
+    in_loop_codec,
+)
 from tests.helpers.clips import write_clip
 from tests.helpers.networks import SMALL, awaken
 from tests.helpers.training import train_filter
@@ -136,14 +142,14 @@ def test_builds_are_equal_and_finished_units_are_not_coded_again(vvenc_library, 
 
 def test_pictures_that_differ_from_the_log_leave_no_unit(vvenc_library, recipe, tmp_path, monkeypatch):
     monkeypatch.setenv(LIBRARY_VARIABLE, str(vvenc_library.path))
-    plain = in_loop.verify_picture
+    plain = encoder.verify_picture
 
     def prove(name, coded, original, decoded):
         if coded.poc == 1:
             decoded.y[0, 0] ^= 1
         plain(name, coded, original, decoded)
 
-    monkeypatch.setattr(in_loop, "verify_picture", prove)
+    monkeypatch.setattr(encoder, "verify_picture", prove)
     with pytest.raises(EncoderError, match="POC 1: plane Y decodes to another MD5"):
         codecnn.build_dataset(recipe, tmp_path / "s")
     assert list((tmp_path / "s" / "coded").iterdir()) == []
