@@ -113,7 +113,8 @@ Memory = Annotated[
         parse=parse_bytes,
         shown="2GiB",
         group=COMPUTATION,
-        help="Memory limit for the tensors of the network, in Python in bytes.",
+        help="Memory limit for the tensors of the network.",
+        python="In bytes; None is no limit.",
     ),
 ]
 Exact = Annotated[
@@ -227,7 +228,8 @@ class ManyMachines:
             shown="1/1",
             metavar="I/N",
             group=MACHINES,
-            help="Process every N-th item, starting with the I-th, e.g. 1/4, in Python (1, 4).",
+            help="Process every N-th item, starting with the I-th, e.g. 1/4.",
+            python="As numbers, e.g. (1, 4).",
         ),
     ] = WHOLE
     backend: Annotated[

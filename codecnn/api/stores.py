@@ -24,7 +24,7 @@ class BuildOptions(ManyMachines):
 
     recipe: Annotated[
         Source | Mapping[str, Any],
-        argument("Recipe, e.g. datasets/demo.yaml; in Python also a dictionary with its keys.", kind=Path),
+        argument("Recipe, e.g. datasets/demo.yaml.", kind=Path, python="Or a dictionary with its keys."),
     ]
     store: Annotated[Source, option("-o", "--output", help="Folder of the store, new or existing.")]
     _: KW_ONLY

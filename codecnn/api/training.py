@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Configuration = Annotated[
     Source | Mapping[str, Any],
-    argument("Training configuration, e.g. configs/demo.yaml; in Python also a dictionary with its keys.", kind=Path),
+    argument("Training configuration, e.g. configs/demo.yaml.", kind=Path, python="Or a dictionary with its keys."),
 ]
 
 

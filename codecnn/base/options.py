@@ -44,6 +44,7 @@ class Option:
         complete: Function that completes a value in the shell.
         bar: Text and unit of a progress bar, e.g. ("coding", "unit").
         required: Whether the command line requires it although the record has a default.
+        python: Sentence for Python alone, which follows `help`.
         fixed: Value that the command line gives to a field without a flag; None gives none.
     """
 
@@ -61,6 +62,7 @@ class Option:
     complete: Callable[[str], list[str]] | None = None
     bar: tuple[str, str] = ("", "")
     required: bool = False
+    python: str = ""
     fixed: Any = None
 
     def read(self, value: Any) -> Any:
@@ -82,6 +84,7 @@ def option(
     maximum: float | None = None,
     complete: Callable[[str], list[str]] | None = None,
     required: bool = False,
+    python: str = "",
 ) -> Option:
     """Define an option with flags; the arguments are the attributes of `Option`."""
     return Option(
@@ -98,6 +101,7 @@ def option(
         maximum=maximum,
         complete=complete,
         required=required,
+        python=python,
     )
 
 
@@ -108,9 +112,10 @@ def argument(
     kind: Any = None,
     parse: Callable[[Any], Any] | None = None,
     collect: Callable[[list[Any]], Any] | None = None,
+    python: str = "",
 ) -> Option:
     """Define an argument without a flag; the arguments are the attributes of `Option`."""
-    return Option(help, "argument", kind=kind, parse=parse, collect=collect, metavar=metavar)
+    return Option(help, "argument", kind=kind, parse=parse, collect=collect, metavar=metavar, python=python)
 
 
 def python_only(help: str, fixed: Any = None) -> Option:  # noqa: A002
@@ -261,7 +266,7 @@ def documented(text: str, record: type) -> str:
 def _argument_lines(record: type) -> Iterator[str]:
     for field in fields_of(record):
         line = f"    {field.name}:"
-        for word in field.option.help.split():
+        for word in f"{field.option.help} {field.option.python}".split():
             if len(line) + len(word) >= _WIDTH:
                 yield line
                 line = "       "

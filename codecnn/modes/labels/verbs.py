@@ -31,7 +31,8 @@ class Pictures(RawVideo):
             "-o",
             "--output",
             required=True,
-            help="Table to write, with one row per block, e.g. labels.parquet. In Python, None returns the table.",
+            help="Table to write, with one row per block, e.g. labels.parquet.",
+            python="None returns the table.",
         ),
     ] = None
     _: KW_ONLY
