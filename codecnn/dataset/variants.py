@@ -179,7 +179,7 @@ def _resized(plane: Real, shape: tuple[int, int], kernel: str) -> Real:
         return area_mean(area_mean(plane, shape[0]).T, shape[1]).T
     from PIL import Image
 
-    resample = getattr(Image.Resampling, kernel.upper())
+    resample = Image.Resampling[kernel.upper()]
     image = Image.fromarray(np.ascontiguousarray(plane, np.float32)).resize((shape[1], shape[0]), resample)
     resized: Real = np.asarray(image, np.float64)
     return resized
