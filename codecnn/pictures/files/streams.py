@@ -29,7 +29,7 @@ from codecnn.pictures.files.ffmpeg import (
 )
 from codecnn.pictures.files.notices import warn
 from codecnn.pictures.files.packets import summarise_packets
-from codecnn.pictures.files.pictures import Video, check_selection, planes_at
+from codecnn.pictures.files.pictures import Video, VideoTags, check_selection, planes_at
 from codecnn.pictures.files.probing import StreamInfo, planar_layout, probe_stream
 from codecnn.pictures.files.raw import is_raw_name, map_file
 from codecnn.pictures.files.stills import is_still
@@ -240,48 +240,95 @@ def open_stream(path: Path | str, *, frames: int | None = None) -> Video:
     """
     path = Path(path)
     check_selection(path, frames=frames)
-    info = probe_stream(path)
-    _, _, pix_fmt = planar_layout(info.pix_fmt, path)
-    if info.fields is not None:
-        warn(f"{path} is interlaced ({info.fields}): a picture is a frame of two fields")
-    if info.pix_fmt.startswith("yuva"):
-        warn(f"{path} has transparent samples: the colours stored under them are used as if they were opaque")
-    if info.rotation:
-        warn(f"{path} is rotated by {info.rotation} degrees when it is played: its pictures are read as they are coded")
-    if info.cropping:
-        warn(f"{path} is cropped by its container when it is played: its pictures are read as they are coded")
-    source, container = path, info.container
-    demuxer = container if container in DEMUXERS.values() else None
-    stream = check_pictures(path, frames)
-    if stream is not None and stream.codec in ("vvc", "hevc"):
-        source, container, demuxer = stream.path, stream.codec, stream.codec
+    decoding = prepare_decoding(path, frames)
+    info, stream = decoding.info, decoding.stream
+    _warn_of_display(path, info)
     with temporary_folder("decoded") as folder:
         decoded = Path(folder) / "decoded.yuv"
-        # With several threads ffmpeg's VVC decoder decodes some pictures wrongly, e.g. of 64x66, at random.
-        options = decoder_arguments(threads=1 if info.codec == "vvc" else None)
         count = decode(
-            source,
-            pix_fmt,
+            decoding.source,
+            decoding.pix_fmt,
             decoded,
             frames=frames,
-            demuxer=demuxer,
-            container=container,
+            demuxer=decoding.demuxer,
+            container=decoding.container,
             info=info,
-            name=str(path),
-            options=options,
+            name=decoding.name,
+            options=decoding.options,
         )
         if stream is not None and frames is None and not _states_sizes(info.container):
-            check_end(stream.path, stream.codec, pix_fmt, decoded, count, str(path))
+            check_end(stream.path, stream.codec, decoding.pix_fmt, decoded, count, str(path))
         # The mapping keeps the pictures readable after the file is deleted here.
         data = map_file(decoded)
     if data.size != count * info.format.picture_bytes:
         raise FormatError(f"{path} does not decode to whole pictures of {info.format}: its picture size changes")
     starts = range(0, data.size, info.format.picture_bytes)
+    return Video(path, info.format, planes_at(data, starts, info.format), count, decoding.tags)
+
+
+def _warn_of_display(path: Path, info: StreamInfo) -> None:
+    """Log a warning for each property by which the pictures that are played differ from those that are read."""
+    if info.fields is not None:
+        warn(f"{path} is interlaced ({info.fields}): a picture is a frame of two fields")
+    if info.rotation:
+        warn(f"{path} is rotated by {info.rotation} degrees when it is played: its pictures are read as they are coded")
+    if info.cropping:
+        warn(f"{path} is cropped by its container when it is played: its pictures are read as they are coded")
+
+
+class Decoding(NamedTuple):
+    """How the first video stream of a file is decoded.
+
+    Attributes:
+        source: File that is decoded: the file itself, or its byte stream.
+        name: Name of the file in messages.
+        info: Properties of the stream.
+        stream: The byte stream of VVC, HEVC or AVC; None for another codec.
+        pix_fmt: ffmpeg's pixel format of the decoded pictures.
+        demuxer: ffmpeg's name of the format of `source`; None: detected.
+        container: ffmpeg's name of the container of `source`.
+        options: ffmpeg's options of the decoder.
+        tags: Properties of the video besides its samples.
+    """
+
+    source: Path
+    name: str
+    info: StreamInfo
+    stream: ByteStream | None
+    pix_fmt: str
+    demuxer: str | None
+    container: str
+    options: list[str]
+    tags: VideoTags
+
+
+def prepare_decoding(path: Path, frames: int | None) -> Decoding:
+    """Read the headers of a file before it is decoded, check its packets, and warn of what is not read.
+
+    Args:
+        path: Any file that ffmpeg decodes.
+        frames: Number of pictures in output order that are needed; None for all.
+
+    Raises:
+        MissingFileError: The file does not exist or cannot be read.
+        FormatError: The file is not a video, or pictures are damaged or missing.
+    """
+    info = probe_stream(path)
+    _, _, pix_fmt = planar_layout(info.pix_fmt, path)
+    if info.pix_fmt.startswith("yuva"):
+        warn(f"{path} has transparent samples: the colours stored under them are used as if they were opaque")
+    source, container = path, info.container
+    demuxer = container if container in DEMUXERS.values() else None
+    stream = check_pictures(path, frames)
+    if stream is not None and stream.codec in ("vvc", "hevc"):
+        source, container, demuxer = stream.path, stream.codec, stream.codec
+    # With several threads ffmpeg's VVC decoder decodes some pictures wrongly, e.g. of 64x66, at random.
+    options = decoder_arguments(threads=1 if info.codec == "vvc" else None)
     lost = [] if info.colour is None else [f"colour {info.colour}"]
     if info.container not in DEMUXERS.values() and summarise_packets(path, container=info.container).vary:
         lost.append("frame times that vary")
     tags = dataclasses.replace(info.tags, without_place=tuple(lost))
-    return Video(path, info.format, planes_at(data, starts, info.format), count, tags)
+    return Decoding(source, str(path), info, stream, pix_fmt, demuxer, container, options, tags)
 
 
 def _states_sizes(container: str) -> bool:

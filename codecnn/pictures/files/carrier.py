@@ -1,0 +1,71 @@
+"""Coded videos whose sound, subtitles, times and tags a filtered video gets."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+
+from codecnn.base.errors import ConfigError
+from codecnn.pictures.files.ffmpeg import DEMUXERS, file_url, input_arguments
+from codecnn.pictures.files.frame_times import FrameTimes, read_frame_times
+from codecnn.pictures.files.packets import summarise_packets
+from codecnn.pictures.files.probing import StreamInfo, probe_stream
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """Container whose sound, subtitles, times and tags the output gets.
+
+    Attributes:
+        path: The container, or a byte stream, which has tags only.
+        info: Properties of its first video stream.
+        times: Times of its pictures; None for a byte stream, whose pictures follow each other at a constant rate.
+        colour: Range, primaries, transfer and matrix as arguments of ffmpeg's filter setparams.
+    """
+
+    path: Path
+    info: StreamInfo
+    times: FrameTimes | None
+    colour: str
+
+    def input_arguments(self) -> tuple[str, ...]:
+        """Return ffmpeg's arguments to read the file as players do, with its edit lists."""
+        container = self.info.container
+        return input_arguments(self.path, container if container in DEMUXERS.values() else None)
+
+
+def read_carrier(path: Path) -> Carrier:
+    """Read times and properties of a coded video that is filtered into a container.
+
+    Raises:
+        ConfigError: The video is interlaced, cropped by its container, or its times cannot be kept.
+        FormatError: The file is not a video.
+    """
+    info = probe_stream(path)
+    if info.fields is not None:
+        raise ConfigError(
+            f"{path} is interlaced, and a filtered video is written as progressive: deinterlace it first, e.g. with "
+            "ffmpeg -i IN -vf bwdif -c:v ffv1 OUT.mkv"
+        )
+    if info.cropping is not None:
+        raise ConfigError(
+            f"{path} is cropped by its container, which the output cannot state: crop it first, e.g. with ffmpeg -i IN "
+            "-c:v ffv1 OUT.mkv"
+        )
+    times = None
+    if info.container not in DEMUXERS.values():
+        times = read_frame_times(path, summarise_packets(path, container=info.container).shown)
+    return Carrier(path, info, times, _colour(path))
+
+
+def _colour(path: Path) -> str:
+    """Return the colour properties of a video as arguments of ffmpeg's filter setparams."""
+    with av.open(file_url(path), options={"protocol_whitelist": "file"}) as container:
+        context = container.streams.video[0].codec_context
+        values = {
+            "range": int(context.color_range),
+            "color_primaries": int(context.color_primaries),
+            "color_trc": int(context.color_trc),
+            "colorspace": int(context.colorspace),
+        }
+    return ":".join(f"{name}={value}" for name, value in values.items())

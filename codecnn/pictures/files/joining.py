@@ -1,0 +1,175 @@
+"""Segments of coded pictures joined into a container, with everything else of the container that was filtered."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import av
+
+from codecnn.base.errors import EncoderError, FormatError
+from codecnn.base.leftovers import temporary_folder
+from codecnn.pictures.files.carrier import Carrier
+from codecnn.pictures.files.ffmpeg import ffmpeg_path, file_url, reason_of, run
+
+_MUXERS = {".mkv": "matroska", ".mp4": "mp4"}
+_TEXT_SUBTITLES = ("subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text")
+"""ffmpeg's names of subtitles that are text, which .mp4 can hold after conversion."""
+_CODED_FORM_TAGS = (
+    *("BPS", "DURATION", "NUMBER_OF_FRAMES", "NUMBER_OF_BYTES", "ENCODER", "VENDOR_ID"),
+    *("_STATISTICS_WRITING_APP", "_STATISTICS_WRITING_DATE_UTC", "_STATISTICS_TAGS"),
+)
+"""Tags of a video stream that describe its coded form."""
+
+Times = tuple[Sequence[int], Fraction]
+"""Time of each picture in output order, and the unit of the times in seconds."""
+
+
+def join_segments(
+    segments: Sequence[Path],
+    sizes: Sequence[int],
+    rate: Fraction,
+    times: Times,
+    output: Path,
+    name: Path,
+    carrier: Carrier | None,
+) -> list[str]:
+    """Join segments, give the pictures their times, and add what the carrier has besides them.
+
+    Args:
+        segments: Matroska files of coded pictures, each of which can be decoded by itself.
+        sizes: Number of pictures of each segment.
+        rate: Frame rate in Hz of the segments.
+        times: Times of all pictures.
+        output: File to write.
+        name: Final name of the file, whose suffix selects the container.
+        carrier: Video with sound, subtitles and so on; None: there is nothing else.
+
+    Returns:
+        Sentences about what the output lacks.
+
+    Raises:
+        EncoderError: The container cannot hold the streams.
+        FormatError: A segment has another number of pictures, or was coded with other settings.
+    """
+    suffix = name.suffix.lower()
+    with temporary_folder("joined") as folder:
+        video = Path(folder) / f"video{suffix}"
+        _write_video(segments, sizes, rate, times, video)
+        argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "error", "-y"]
+        if carrier is None or carrier.times is None:
+            argv += ["-i", file_url(video), "-map", "0", "-c", "copy"]
+            notes: list[str] = []
+        else:
+            argv += ["-itsoffset", f"{float(carrier.times.offset):.6f}", "-i", file_url(video)]
+            others, notes = _other_streams(carrier, suffix, name)
+            argv += others
+        if carrier is not None and carrier.info.tags.aspect not in ("1:1", "0:0"):
+            # Matroska would lose the sample aspect ratio, which ffmpeg takes as that of the whole picture.
+            form = carrier.info.format
+            shape = Fraction(carrier.info.tags.aspect.replace(":", "/")) * form.width / form.height
+            argv += ["-aspect:v:0", f"{shape.numerator}:{shape.denominator}"]
+        argv += ["-tag:v", "hvc1"] if suffix == ".mp4" and _codec(video) == "hevc" else []
+        argv += ["-f", _MUXERS[suffix], file_url(output)]
+        try:
+            run(argv, what=f"writing {name}")
+        except EncoderError as error:
+            hint = "" if suffix == ".mkv" else "; end its name in .mkv, which holds nearly everything"
+            raise EncoderError(f"{name} cannot be written: {reason_of(error)}{hint}") from error
+    return notes
+
+
+def _codec(path: Path) -> str:
+    with av.open(file_url(path)) as container:
+        return container.streams.video[0].codec_context.name
+
+
+def _write_video(segments: Sequence[Path], sizes: Sequence[int], rate: Fraction, times: Times, output: Path) -> None:
+    """Write the pictures of all segments into one container without coding them again."""
+    shown, time_base = times
+    delay = max(_reordering(path, rate) for path in segments)
+    done = 0
+    with av.open(file_url(output), "w") as container:
+        stream = None
+        for path, size in zip(segments, sizes, strict=True):
+            with av.open(file_url(path)) as segment:
+                coded = segment.streams.video[0]
+                if stream is None:
+                    stream = container.add_stream_from_template(coded)
+                    stream.time_base = time_base
+                    settings = coded.codec_context.extradata
+                if coded.codec_context.extradata != settings:
+                    raise FormatError(f"{output.name}: the encoder codes segments with different parameters")
+                packets = [packet for packet in segment.demux(coded) if packet.size]
+            if len(packets) != size:
+                raise FormatError(f"{path} has {len(packets)} of {size} pictures: remove it and run the command again")
+            for position, packet in enumerate(packets):
+                number = done + _number(packet, rate)
+                packet.stream = stream
+                packet.time_base = time_base
+                packet.pts = shown[number]
+                packet.dts = _decoding_time(shown, done + position - delay)
+                packet.duration = shown[number + 1] - shown[number] if number + 1 < len(shown) else 0
+                container.mux_one(packet)
+            done += size
+
+
+def _number(packet: "av.Packet", rate: Fraction) -> int:
+    """Return the number of a packet's picture in its segment, in output order."""
+    assert packet.pts is not None
+    assert packet.time_base is not None
+    return round(packet.pts * packet.time_base * rate)
+
+
+def _reordering(path: Path, rate: Fraction) -> int:
+    """Return by how many pictures the output order lags behind the coding order in a segment."""
+    with av.open(file_url(path)) as segment:
+        stream = segment.streams.video[0]
+        if not stream.codec_context.has_b_frames:
+            return 0
+        packets = [packet for packet in segment.demux(stream) if packet.size]
+    return max(position - _number(packet, rate) for position, packet in enumerate(packets))
+
+
+def _decoding_time(shown: Sequence[int], position: int) -> int:
+    """Return the decoding time of the picture at a position of the coding order, less the reordering."""
+    if position >= 0:
+        return shown[position]
+    step = shown[1] - shown[0] if len(shown) > 1 else 1
+    return shown[0] + position * step
+
+
+def _other_streams(carrier: Carrier, suffix: str, name: Path) -> tuple[list[str], list[str]]:
+    """Return ffmpeg's arguments that copy all but the pictures of a container, and sentences about what is left out."""
+    assert carrier.times is not None
+    argv = [*carrier.input_arguments(), "-map", "0:v:0", "-map", "1", "-map", "-1:V", "-map", "-1:d?"]
+    notes = []
+    left_out = []
+    subtitles: list[str] = []
+    with av.open(file_url(carrier.path), options={"protocol_whitelist": "file"}) as container:
+        for stream in container.streams:
+            codec = stream.codec_context.name if stream.codec_context is not None else None
+            if stream.type == "data":
+                left_out.append("data")
+            elif suffix == ".mp4" and stream.type == "attachment":
+                argv += ["-map", f"-1:{stream.index}"]
+                left_out.append("attachments")
+            elif stream.type == "subtitle":
+                if suffix == ".mp4" and codec not in _TEXT_SUBTITLES:
+                    argv += ["-map", f"-1:{stream.index}"]
+                    left_out.append(f"{codec} subtitles")
+                else:
+                    subtitles.append(str(codec))
+    argv += ["-map_metadata", "1", "-map_chapters", "1", "-c", "copy"]
+    # Tags of the other streams are copied by default, but not if those of the video were copied by -map_metadata.
+    for tag, value in carrier.times.metadata.items():
+        if tag.partition("-")[0].upper() not in _CODED_FORM_TAGS:
+            argv += ["-metadata:s:v:0", f"{tag}={value}"]
+    if suffix == ".mp4" and subtitles:
+        argv += ["-c:s", "mov_text"]
+    elif "mov_text" in subtitles:
+        argv += ["-c:s", "srt"]
+    roles = "+".join(carrier.times.disposition) or "0"
+    argv += ["-disposition:v:0", roles]
+    if left_out:
+        notes.append(f"{name} is without {' and '.join(dict.fromkeys(left_out))}, which {suffix} cannot hold")
+    return argv, notes
