@@ -113,7 +113,7 @@ def _write_video(segments: Sequence[Path], sizes: Sequence[int], rate: Fraction,
             done += size
 
 
-def _number(packet: "av.Packet", rate: Fraction) -> int:
+def _number(packet: "av.Packet[av.VideoStream]", rate: Fraction) -> int:
     """Return the number of a packet's picture in its segment, in output order."""
     assert packet.pts is not None
     assert packet.time_base is not None

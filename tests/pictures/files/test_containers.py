@@ -1,0 +1,200 @@
+"""Filtered pictures in containers: samples, times, sound, tags, and continuation after a kill."""
+
+import subprocess
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from codecnn.base.errors import ConfigError, EncoderError, FormatError, ToolMissingError
+from codecnn.pictures.files import containers as module
+from codecnn.pictures.files import ffmpeg_path, open_video
+from codecnn.pictures.files.carrier import read_carrier
+from codecnn.pictures.files.containers import ContainerOutput, Encoding
+from codecnn.pictures.files.streamed import stream_video
+
+HDR = (
+    "log-level=error:colorprim=bt2020:transfer=smpte2084:colormatrix=bt2020nc:hdr10=1:repeat-headers=1:max-cll=1000,400:"
+    "master-display=G(13250,34500)B(7500,3000)R(34000,16000)WP(15635,16450)L(10000000,1)"
+)
+
+
+def run(*arguments: str | Path) -> None:
+    subprocess.run([ffmpeg_path(), "-v", "error", "-y", *map(str, arguments)], check=True)
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A film: HEVC of 10 bit with HDR10 tags, B pictures, sound, subtitles, chapters and an attachment."""
+    folder = tmp_path_factory.mktemp("film")
+    (folder / "text.srt").write_text("1\n00:00:00,000 --> 00:00:01,000\nHello\n")
+    (folder / "chapters.txt").write_text(
+        ";FFMETADATA1\ntitle=A film\n[CHAPTER]\nTIMEBASE=1/1000\nSTART=0\nEND=500\ntitle=One\n"
+    )
+    run(
+        *("-f", "lavfi", "-i", "testsrc2=s=96x64:r=24000/1001:d=1.2", "-f", "lavfi", "-i", "sine=d=1.2"),
+        *("-i", folder / "text.srt", "-i", folder / "chapters.txt", "-map", "0:v", "-map", "1:a", "-map", "2:s"),
+        *("-map_metadata", "3", "-map_chapters", "3", "-vf", "setsar=16/11", "-pix_fmt", "yuv420p10le"),
+        *("-c:v", "libx265", "-preset", "ultrafast", "-x265-params", HDR, "-c:a", "libopus", "-c:s", "srt"),
+        *("-metadata:s:v:0", "language=fra", "-attach", folder / "chapters.txt"),
+        *("-metadata:s:t", "mimetype=text/plain", folder / "film.mkv"),
+    )
+    return folder / "film.mkv"
+
+
+@pytest.fixture(scope="module")
+def phone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clip of a phone: rotated, of varying rate, with sound."""
+    folder = tmp_path_factory.mktemp("phone")
+    run(
+        *("-f", "lavfi", "-i", "testsrc2=s=96x64:r=30:d=1", "-f", "lavfi", "-i", "sine=d=1", "-fps_mode", "vfr"),
+        *("-vf", "select='not(between(mod(n,7),3,4))',format=yuv420p", "-c:v", "libx264", "-preset", "veryfast"),
+        *("-g", "12", "-bf", "2", "-c:a", "aac", folder / "flat.mp4"),
+    )
+    run("-display_rotation", "90", "-i", folder / "flat.mp4", "-c", "copy", folder / "phone.mp4")
+    return folder / "phone.mp4"
+
+
+def copy(source: Path, output: Path, encode: str | None = None, stop_after: int | None = None) -> ContainerOutput:
+    """Write the pictures of a container into another one unchanged; stop after some segments."""
+    carrier = read_carrier(source)
+    assert carrier.times is not None
+    count = len(carrier.times.times)
+    container = ContainerOutput(
+        output, carrier.info.format, count, Encoding.parse(encode, output), {"filter": "none"}, carrier
+    )
+    with stream_video(source, count) as video:
+        for segment in container.missing[:stop_after]:
+            with container.segment(segment) as writer:
+                for number in segment:
+                    writer.write(video[number])
+    if stop_after is None:
+        container.join()
+    return container
+
+
+def shown_times(path: Path) -> list[float]:
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        start = Fraction(container.start_time or 0, 1_000_000)
+        packets = [packet for packet in container.demux(stream) if packet.size and not packet.is_discard]
+        return sorted(float(packet.pts * packet.time_base - start) for packet in packets)
+
+
+def described(path: Path) -> dict[str, object]:
+    """Return what players see besides samples and codec."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        context = stream.codec_context
+        picture = next(container.decode(stream))
+        return {
+            "streams": sorted(each.type for each in container.streams if each.type != "data"),
+            "chapters": [(each["start"], each["metadata"].get("title")) for each in container.chapters()],
+            "title": container.metadata.get("title"),
+            "language": stream.metadata.get("language"),
+            "colour": (context.color_primaries, context.color_trc, context.colorspace),
+            "aspect": stream.sample_aspect_ratio,
+            "side data": sorted(str(each.type) for each in picture.side_data if "SEI" not in str(each.type)),
+            "rotation": picture.rotation,
+        }
+
+
+def test_a_film_keeps_everything(film: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.mkv"
+    container = copy(film, output)
+    assert described(output) == described(film)
+    assert shown_times(output) == pytest.approx(shown_times(film), abs=0.0011)
+    for before, after in zip(open_video(film), open_video(output), strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(before.planes, after.planes, strict=True))
+    assert not container.notes
+    assert list(tmp_path.iterdir()) == [output]
+
+
+def test_what_mp4_cannot_hold_is_said(film: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out.mp4"
+    container = copy(film, output)
+    expected = described(film)
+    assert described(output) == expected | {"streams": ["audio", "subtitle", "video"]}
+    assert shown_times(output) == pytest.approx(shown_times(film), abs=1e-4)
+    (note,) = container.notes
+    assert "attachments" in note
+
+
+@pytest.mark.parametrize("name", ["out.mp4", "out.mkv"])
+def test_a_phone_clip_keeps_rotation_and_times(phone: Path, tmp_path: Path, name: str) -> None:
+    copy(phone, tmp_path / name)
+    before, after = described(phone), described(tmp_path / name)
+    assert (after["rotation"], after["streams"]) == (before["rotation"], before["streams"])
+    assert after["rotation"] != 0
+    exact = 1e-4 if name.endswith("mp4") else 0.0011
+    assert shown_times(tmp_path / name) == pytest.approx(shown_times(phone), abs=exact)
+
+
+def test_hidden_pictures_stay_hidden(phone: Path, tmp_path: Path) -> None:
+    trimmed = tmp_path / "trimmed.mp4"
+    run("-ss", "0.6", "-i", phone, "-c", "copy", trimmed)
+    copy(trimmed, tmp_path / "out.mp4")
+    assert len(shown_times(trimmed)) < len(open_video(trimmed))
+    assert shown_times(tmp_path / "out.mp4") == pytest.approx(shown_times(trimmed), abs=1e-4)
+
+
+def test_a_killed_output_is_continued(phone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SEGMENT_PICTURES", (8, 8))
+    copy(phone, tmp_path / "whole.mp4")
+    interrupted = copy(phone, tmp_path / "out.mp4", stop_after=1)
+    assert not interrupted.path.exists()
+    continued = copy(phone, tmp_path / "out.mp4")
+    assert len(continued.missing) == len(interrupted.missing) - 1
+    assert (tmp_path / "out.mp4").read_bytes() == (tmp_path / "whole.mp4").read_bytes()
+
+
+def test_segments_of_other_settings_are_not_used(phone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_SEGMENT_PICTURES", (8, 8))
+    first = copy(phone, tmp_path / "out.mp4", stop_after=2)
+    other = copy(phone, tmp_path / "out.mp4", "libx264 -crf 40", stop_after=0)
+    assert len(other.missing) == len(first.missing)
+
+
+def test_foreign_files_in_the_folder_of_segments_stay(phone: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "out.mp4.segments" / "000000.mkv"
+    foreign.parent.mkdir()
+    foreign.write_bytes(b"mine")
+    with pytest.raises(ConfigError):
+        copy(phone, tmp_path / "out.mp4")
+    assert foreign.read_bytes() == b"mine"
+
+
+def test_pictures_are_read_in_order_only(phone: Path) -> None:
+    count = len(open_video(phone))
+    with stream_video(phone, count) as video:
+        assert np.array_equal(video[10].y, open_video(phone)[10].y)
+        assert np.array_equal(video[8].y, open_video(phone)[8].y)
+        with pytest.raises(ConfigError):
+            video[0]
+
+
+def test_damage_is_an_error(phone: Path, tmp_path: Path) -> None:
+    data = phone.read_bytes()
+    cut = tmp_path / "cut.mkv"
+    run("-i", phone, "-c", "copy", cut)
+    cut.write_bytes(cut.read_bytes()[: len(data) // 2])
+    with pytest.raises((FormatError, EncoderError)), stream_video(cut, 20) as video:
+        list(video)
+
+
+def test_interlaced_video_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "fields.mkv"
+    run(
+        *("-f", "lavfi", "-i", "testsrc2=s=96x64:r=25:d=0.4", "-vf", "setfield=tff", "-c:v", "libx264"),
+        *("-flags", "+ildct+ilme", source),
+    )
+    with pytest.raises(ConfigError, match="deinterlace"):
+        read_carrier(source)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense -crf 3", "libx264 -vf hflip", "libx264 'crf"])
+def test_wrong_encoders_are_refused(text: str, tmp_path: Path) -> None:
+    with pytest.raises((ConfigError, ToolMissingError)):
+        Encoding.parse(text, tmp_path / "out.mkv")
