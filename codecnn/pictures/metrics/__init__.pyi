@@ -12,8 +12,11 @@ from .metrics import psnr_of_mean_mse as psnr_of_mean_mse
 from .metrics import psnr_of_mse as psnr_of_mse
 from .metrics import psnr_yuv_611 as psnr_yuv_611
 from .metrics import psnr_yuv_mse as psnr_yuv_mse
-from .perceptual import MIN_SIDE as MIN_SIDE
-from .perceptual import SCALE_WEIGHTS as SCALE_WEIGHTS
-from .perceptual import ms_ssim as ms_ssim
-from .perceptual import ssim as ssim
+from .perceptual import VMAF_MODEL as VMAF_MODEL
+from .perceptual import VMAF_NEG_MODEL as VMAF_NEG_MODEL
 from .perceptual import vmaf as vmaf
+from .perceptual import xpsnr as xpsnr
+from .structural import MIN_SIDE as MIN_SIDE
+from .structural import SCALE_WEIGHTS as SCALE_WEIGHTS
+from .structural import ms_ssim as ms_ssim
+from .structural import ssim as ssim

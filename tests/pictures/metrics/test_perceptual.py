@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from skimage import data
 from skimage.metrics import structural_similarity
 
 from codecnn.base.errors import EncoderError, FormatError
-from codecnn.pictures.files import VideoFormat, ffmpeg_path
-from codecnn.pictures.metrics import MIN_SIDE, SCALE_WEIGHTS, ms_ssim, ssim, vmaf
-from codecnn.pictures.metrics.perceptual import halve
+from codecnn.pictures.files import VideoFormat, create_video, ffmpeg_path
+from codecnn.pictures.metrics import MIN_SIDE, SCALE_WEIGHTS, ms_ssim, ssim, vmaf, xpsnr
+from codecnn.pictures.metrics.structural import halve
 from tests.helpers.clips import write_planes
+from tests.helpers.video_files import random_pictures
 
 
 def _pair(bit_depth, shape, strength, seed=0):
@@ -158,3 +160,24 @@ def test_vmaf_models_and_refused_arguments(tmp_path):
     with pytest.raises(FormatError, match="49152 bytes"):
         vmaf(reference, distorted, form)
     assert json.dumps(vmaf(distorted, distorted, form))[0] == "["
+
+
+@pytest.mark.parametrize("chroma", ["420", "400"])
+def test_xpsnr_falls_with_noise_and_is_infinite_without(tmp_path: Path, chroma: str) -> None:
+    form = VideoFormat(64, 48, chroma, 10)
+    rng = np.random.default_rng(3)
+    original, distorted = tmp_path / "original.yuv", tmp_path / "distorted.yuv"
+    pictures = random_pictures(form, 3)
+    with (
+        create_video(original, form, check_name=False) as out,
+        create_video(distorted, form, check_name=False) as noisy,
+    ):
+        for amplitude, picture in zip((0, 4, 40), pictures, strict=True):
+            out.write(picture)
+            noise = [rng.integers(-amplitude, amplitude + 1, plane.shape) for plane in picture.planes]
+            samples = [np.clip(plane + each, 0, 1023) for plane, each in zip(picture.planes, noise, strict=True)]
+            noisy.write([plane.astype(np.uint16) for plane in samples])
+    equal, little, much = xpsnr(original, distorted, form)
+    assert [len(scores) for scores in (equal, little, much)] == [len(form.plane_shapes)] * 3
+    assert all(np.isinf(score) for score in equal)
+    assert all(high > low + 10 for high, low in zip(little, much, strict=True))
