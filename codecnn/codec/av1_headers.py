@@ -267,7 +267,8 @@ def av1_info(stream: Av1Stream) -> StreamInfo:
         )
         for frame in stream.frames
     )
-    return StreamInfo(width, height, chroma, bit_depth, ctu_size, pictures)
+    block_qps = any(frame.varying for frame in stream.frames)
+    return StreamInfo(width, height, chroma, bit_depth, ctu_size, pictures, block_qps=block_qps)
 
 
 def _samples(sequence: dict[str, int]) -> tuple[str, int]:

@@ -189,4 +189,5 @@ def avc_info(stream: AvcStream, name: str) -> StreamInfo:
         )
         for picture in stream.pictures
     )
-    return StreamInfo(width, height, chroma, depth, MACROBLOCK, pictures)
+    # mb_qp_delta is part of every macroblock with coefficients (H.264 clause 7.3.5).
+    return StreamInfo(width, height, chroma, depth, MACROBLOCK, pictures, block_qps=True)

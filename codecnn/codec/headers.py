@@ -188,7 +188,8 @@ def hevc_pictures(units: Iterable[AccessUnit], name: str) -> StreamInfo:
     )
     if fields:
         warn_of_fields(name)
-    return StreamInfo(width, height, chroma, depth, 1 << log2_ctb, pictures, fields)
+    block_qps = any(pps.get("cu_qp_delta_enabled_flag") for pps in state.pps.values())
+    return StreamInfo(width, height, chroma, depth, 1 << log2_ctb, pictures, fields, block_qps)
 
 
 @contextlib.contextmanager

@@ -60,6 +60,7 @@ class StreamInfo:
         ctu_size: Size of CTUs, macroblocks or superblocks in luma samples.
         pictures: All pictures in decoding order.
         fields: The pictures are single fields of interlaced video, of half its height.
+        block_qps: Blocks may have other QPs than their slice, as perceptual adaptation and rate control choose them.
     """
 
     width: int
@@ -69,6 +70,7 @@ class StreamInfo:
     ctu_size: int
     pictures: tuple[StreamPicture, ...]
     fields: bool = False
+    block_qps: bool = False
 
 
 def stream_info(path: Path | str) -> StreamInfo:
@@ -99,6 +101,7 @@ def stream_info(path: Path | str) -> StreamInfo:
         ctu_size=1 << sps.ctb_log2_size_y,
         pictures=_stream_pictures(headers, str(path)),
         fields=sps.sps_field_seq_flag,
+        block_qps=bool(pps.pps_cu_qp_delta_enabled_flag),
     )
 
 

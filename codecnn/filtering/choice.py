@@ -1,0 +1,112 @@
+"""Choice of weights for a stream: one record says what was chosen and why.
+
+The table holds, for each codec and kind of pictures, the shipped weights that validation clips found best at each
+effort (docs/research/stream_qp.md). A codec without weights of its own takes those that were measured to be best for
+it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from codecnn.codec import output_pictures, read_headers
+from codecnn.pictures.files import STANDARD_NAMES, STREAM_CODECS, stream_codec
+
+Effort = Literal["fast", "normal", "best"]
+"""Time that a picture may take: networks of about 4, 17 and 75 kMAC/pixel; without neighbours if fast."""
+
+Content = Literal["intra", "video"]
+"""Kind of the pictures of a stream: all intra, or some predicted from others."""
+
+ASSUMED: tuple[str, Content] = ("vvc", "intra")
+"""Codec and kind that are assumed of pictures without a stream."""
+
+_BORROWED = {"avc": "hevc"}
+"""Codecs without weights of their own, and the codec whose weights were best for them in tests."""
+
+_WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
+    ("vvc", "intra"): {
+        "fast": "low_cost_5.vvc",
+        "normal": "low_cost_17.vvc_unf",
+        "best": "low_cost_75.vvc_unf",
+    },
+    ("vvc", "video"): {
+        "fast": "low_cost_17.vvc_video",
+        "normal": "low_cost_17.vvc_video_mc",
+        "best": "low_cost_75.vvc_video_mc",
+    },
+    ("hevc", "intra"): {
+        "fast": "low_cost_5.hevc",
+        "normal": "low_cost_17.hevc",
+        "best": "low_cost_75.hevc",
+    },
+    ("hevc", "video"): {
+        "fast": "low_cost_5.hevc",
+        "normal": "low_cost_17.hevc_video_mc",
+        "best": "low_cost_17.hevc_video_mc",
+    },
+    ("av1", "intra"): {
+        "fast": "low_cost_5.av1",
+        "normal": "low_cost_17.av1",
+        "best": "low_cost_75.av1",
+    },
+    ("av1", "video"): {
+        "fast": "low_cost_5.av1",
+        "normal": "low_cost_17.av1",
+        "best": "low_cost_75.av1",
+    },
+}
+
+_PICTURE_BEFORE_FILTERS = {"low_cost_17.vvc_unf": "low_cost_17.vvc", "low_cost_75.vvc_unf": "low_cost_75.vvc"}
+"""Weights that need planes of a VVC decoder, and those to take for pictures without a stream."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Weights for a stream and why.
+
+    Attributes:
+        weights: Name of shipped weights.
+        reason: What the stream is, and for what the weights were trained, in words.
+    """
+
+    weights: str
+    reason: str
+
+
+def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
+    """Choose the weights for a file.
+
+    Args:
+        path: Stream of VVC, HEVC, AVC or AV1, also in a container; of other pictures VVC, all intra, is assumed.
+        effort: Time that a picture may take.
+
+    Raises:
+        FormatError: The stream is damaged.
+        UnsupportedError: The stream uses a feature that codecnn does not read.
+    """
+    codec = stream_codec(path)
+    if codec not in STREAM_CODECS:
+        weights = _WEIGHTS[ASSUMED][effort]
+        return Choice(
+            _PICTURE_BEFORE_FILTERS.get(weights, weights),
+            f"{path.name} does not say how it was coded: {STANDARD_NAMES[ASSUMED[0]]}, all intra, is assumed",
+        )
+    content = stream_content(path)
+    kind = "all intra" if content == "intra" else "video"
+    trained = _BORROWED.get(codec, codec)
+    reason = f"{STANDARD_NAMES[codec]}, {kind}"
+    if trained != codec:
+        reason += f"; no weights are trained for it, and those for {STANDARD_NAMES[trained]} are best in tests"
+    return Choice(_WEIGHTS[trained, content][effort], reason)
+
+
+def stream_content(path: Path) -> Content:
+    """Return whether all pictures of a stream are intra pictures; raises the errors of `choose_weights`."""
+    return "intra" if all(picture.slice_type == "I" for picture in output_pictures(read_headers(path))) else "video"
+
+
+def candidates(path: Path) -> dict[Effort, Choice]:
+    """Return the choice for a file at each effort; raises the errors of `choose_weights`."""
+    efforts: tuple[Effort, ...] = ("fast", "normal", "best")
+    return {effort: choose_weights(path, effort) for effort in efforts}

@@ -1,0 +1,138 @@
+"""QPs that a filter takes for the pictures of a stream.
+
+Networks are trained at constant QP, where the QP of a slice is that of its blocks. Rate control and adaptive
+quantisation, the defaults of encoders, code most blocks at other QPs, and then the QP of the slices leads to too strong
+or too weak filters. The rules here were found on validation clips (docs/research/stream_qp.md).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from codecnn.base.planes import MAX_QP
+from codecnn.codec import StreamPicture, output_pictures, read_headers, slice_qp
+from codecnn.codec.encoder_settings import EncoderSettings, read_encoder_settings
+from codecnn.pictures.files import stream_codec
+
+_CRF_OFFSETS = {"x265": 0, "x264": 3}
+"""What is added to the value of -crf, by encoder."""
+_INTRA_OFFSETS = {"hevc": -5}
+"""What is added to the slice QP of the last intra picture, by codec, where blocks have QPs of their own."""
+_MEAN_OFFSETS = {"avc": -2}
+"""What is added to the mean slice QP since the last intra picture, by codec, where blocks have QPs of their own."""
+_LOW_DELAY_QPS = 3
+"""Number of different slice QPs of the inter pictures of low delay."""
+
+
+@dataclass(frozen=True)
+class StreamQps:
+    """QPs for the pictures of a stream, in output order, and where they come from.
+
+    Attributes:
+        qps: One QP for all pictures, or one for each.
+        source: Words for messages, e.g. "crf 28 of x265".
+    """
+
+    qps: tuple[int, ...]
+    source: str
+
+
+def stream_qps_to_use(path: Path, *, all_intra_weights: bool) -> StreamQps:
+    """Choose the QPs that a filter takes for the pictures of a stream.
+
+    The sources, in this order: the value of -crf that x264 or x265 wrote into the stream; slice QPs with an offset, where
+    blocks may have QPs of their own; the QP of the sequence for weights that were trained on intra pictures; the slice
+    QPs.
+
+    Args:
+        path: Stream of VVC, HEVC, AVC or AV1, also in a container.
+        all_intra_weights: The network was trained on intra pictures only, and is too strong for inter pictures at their
+            slice QPs.
+
+    Raises:
+        FormatError: The stream is damaged, or slices of a picture have different QPs.
+        UnsupportedError: The stream uses a feature that codecnn does not read.
+    """
+    codec = str(stream_codec(path))
+    info = read_headers(path)
+    pictures = output_pictures(info)
+    settings = read_encoder_settings(path)
+    if settings is not None and (told := _qp_of_crf(settings)) is not None:
+        return StreamQps((told,), f"crf {settings.quality:g} of {settings.program}")
+    slices = [slice_qp(picture, path) for picture in pictures]
+    constant = settings is not None and settings.rate_control == "cqp"
+    if info.block_qps and not constant and codec in _INTRA_OFFSETS:
+        offset = _INTRA_OFFSETS[codec]
+        values = [_clipped(qp + offset) for qp in _intra_qps(pictures, slices)]
+        return StreamQps(_shortened(values), f"slice QP of intra pictures {offset:+d}, because blocks have QPs of their own")
+    if info.block_qps and not constant and codec in _MEAN_OFFSETS:
+        offset = _MEAN_OFFSETS[codec]
+        values = [_clipped(qp + offset) for qp in _mean_qps(pictures, slices)]
+        return StreamQps(_shortened(values), f"mean slice QP {offset:+d}, because blocks have QPs of their own")
+    if all_intra_weights and (qp := sequence_qp(pictures)) is not None:
+        return StreamQps((qp,), "QP of the sequence")
+    return StreamQps(tuple(slices), "slice QPs")
+
+
+def _qp_of_crf(settings: EncoderSettings) -> int | None:
+    if settings.rate_control != "crf" or settings.quality is None:
+        return None
+    return _clipped(settings.quality + _CRF_OFFSETS[settings.program])
+
+
+def _clipped(qp: float) -> int:
+    return min(max(round(qp), 0), MAX_QP)
+
+
+def _shortened(values: Sequence[int]) -> tuple[int, ...]:
+    """Return one value if all are equal."""
+    return (values[0],) if len(set(values)) == 1 else tuple(values)
+
+
+def _periods(pictures: Sequence[StreamPicture]) -> list[int]:
+    """Return the number of the intra period of each picture: it begins with an intra picture in output order."""
+    period = 0
+    periods = []
+    for number, picture in enumerate(pictures):
+        period += number > 0 and picture.slice_type == "I"
+        periods.append(period)
+    return periods
+
+
+def _intra_qps(pictures: Sequence[StreamPicture], slices: Sequence[int]) -> list[int]:
+    """Return for each picture the slice QP of the first picture of its intra period."""
+    firsts: dict[int, int] = {}
+    return [firsts.setdefault(period, qp) for period, qp in zip(_periods(pictures), slices, strict=True)]
+
+
+def _mean_qps(pictures: Sequence[StreamPicture], slices: Sequence[int]) -> list[float]:
+    """Return for each picture the mean slice QP of its intra period."""
+    periods = _periods(pictures)
+    groups: dict[int, list[int]] = {}
+    for period, qp in zip(periods, slices, strict=True):
+        groups.setdefault(period, []).append(qp)
+    return [sum(groups[period]) / len(groups[period]) for period in periods]
+
+
+def sequence_qp(pictures: Sequence[StreamPicture]) -> int | None:
+    """Return the QP that a sequence with inter pictures was coded at, if its slice QPs leave no doubt.
+
+    In the structures of VTM and vvenc for random access and low delay, intra pictures have the QP of the sequence, the
+    inter pictures of the lowest temporal layer begin one above it, and each layer has fixed offsets. An offset of the
+    intra pictures (-3 in the common test conditions, about -4 by default in vvenc), perceptual adaptation and rate
+    control change this, and then the QP cannot be told from the slices.
+
+    Args:
+        pictures: Pictures of a stream.
+    """
+    intra = {qp for picture in pictures if picture.slice_type == "I" for qp in picture.slice_qps}
+    layers: dict[int, set[int]] = {}
+    for picture in pictures:
+        if picture.slice_type != "I":
+            layers.setdefault(picture.temporal_id, set()).update(picture.slice_qps)
+    lowest = layers.get(0, set())
+    if len(intra) != 1 or not lowest or min(lowest) != min(intra) + 1:
+        return None
+    # In low delay all pictures are in one layer: the first of each group, and the others by turns.
+    most = 1 if len(layers) > 1 else _LOW_DELAY_QPS
+    return min(intra) if all(len(qps) <= most for qps in layers.values()) else None
