@@ -6,10 +6,10 @@ from .evaluation import QPS as QPS
 from .evaluation import EvaluateOptions as EvaluateOptions
 from .evaluation import Model as Model
 from .evaluation import evaluate as evaluate
+from .filter_inputs import slice_qps as slice_qps
 from .filtering import FilteredFile as FilteredFile
 from .filtering import FilterOptions as FilterOptions
 from .filtering import filter_file as filter_file
-from .filtering import slice_qps as slice_qps
 from .networks import ExportFormat as ExportFormat
 from .networks import export as export
 from .stores import BuildOptions as BuildOptions

@@ -3,14 +3,20 @@
 PyTorch takes seconds to import, so packages that need it are imported inside the functions.
 """
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import KW_ONLY, dataclass, field
+import multiprocessing
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
+from contextlib import ExitStack
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from codecnn.api.filter_inputs import auxiliary_sources, fitting_notes, open_output, open_pictures, told_qps
 from codecnn.api.groups import (
+    AUTO,
     AUXILIARY,
+    COMPUTATION,
     DECISIONS,
     MEMORY,
     Fps,
@@ -21,18 +27,19 @@ from codecnn.api.groups import (
     RawVideo,
     Source,
     parse_qps,
-    read_qps,
 )
 from codecnn.base.cluster import Progress
-from codecnn.base.errors import ConfigError, FormatError
+from codecnn.base.errors import ConfigError
 from codecnn.base.options import option, pair, progress_bar, record, verb
 from codecnn.base.outputs import check_outputs
-from codecnn.base.parts import extension
+from codecnn.base.parts import extension, find_extension
 
 if TYPE_CHECKING:
     from codecnn.base.runtime import Runtime
-    from codecnn.filtering import PictureFilter, PlaneSource
-    from codecnn.pictures.files import Video
+    from codecnn.filtering import Choice
+    from codecnn.pictures.files import ContainerOutput
+
+_POLL_SECONDS = 1.0
 
 STATISTICS_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
 """Suffixes of files with block statistics."""
@@ -48,6 +55,11 @@ class FilteredFile:
         decisions: With an original, what was decided, as `codecnn.filtering.count_decisions` returns it; else None.
         notes: Sentences about QPs and codecs that the network was not trained for.
         runtime: How the network was computed.
+        weights: Name of the weights; None for filters that the stream carries.
+        reason: Why codecnn chose them; None if they were named.
+        qps: QP that the network took, of all pictures or of each; empty if it takes none.
+        qp_source: Where the QPs come from, e.g. "crf 28 of x265".
+        seconds_per_picture: Mean time of a picture in seconds; None if all were filtered before.
     """
 
     output: Path
@@ -55,6 +67,11 @@ class FilteredFile:
     decisions: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
     runtime: "Runtime | None" = None
+    weights: str | None = None
+    reason: str | None = None
+    qps: tuple[int, ...] = ()
+    qp_source: str | None = None
+    seconds_per_picture: float | None = None
 
 
 @record
@@ -76,7 +93,8 @@ class FilterOptions(RawVideo, NetworkComputation):
         option(
             "-o",
             "--output",
-            help="Filtered pictures to write: .yuv, or .y4m, e.g. filtered.y4m; - writes Y4M to a pipe.",
+            help="Video to write: .mkv (lossless) or .mp4, with sound, subtitles and times of the input; .y4m or .yuv: "
+            "pictures only; - is Y4M to a pipe.",
         ),
     ]
     _: KW_ONLY
@@ -86,8 +104,20 @@ class FilterOptions(RawVideo, NetworkComputation):
             "-q",
             "--qp",
             kind=str,
-            help="Slice QP of all pictures, e.g. 37; a comma list or a file with one QP per picture (default: from the "
-            "stream).",
+            help="QP that the network takes, e.g. 37; a comma list or a file with one QP per picture (default: from "
+            "the stream).",
+        ),
+    ] = None
+    effort: Annotated[
+        Literal["fast", "normal", "best"],
+        option("--effort", kind=Literal["fast", "normal", "best"], help="Time that a picture may take, without -m."),
+    ] = "normal"
+    encode: Annotated[
+        str | None,
+        option(
+            "--encode",
+            help='Encoder of ffmpeg and its options for .mkv and .mp4, e.g. "libx265 -crf 16" (default: lossless FFV1 '
+            "in .mkv, libx264 -crf 12 in .mp4).",
         ),
     ] = None
     frames: Frames = None
@@ -145,6 +175,10 @@ class FilterOptions(RawVideo, NetworkComputation):
     ] = (0,)
     ctu_size: Annotated[int, option("--ctu", group=DECISIONS, help="CTU size of the decisions in luma samples.")] = 128
     memory: Memory = MEMORY
+    jobs: Annotated[
+        int,
+        option("-j", "--jobs", minimum=1, group=COMPUTATION, help="Number of processes, for .mkv and .mp4."),
+    ] = 1
     progress: Annotated[
         Progress | None, progress_bar("filtering", "picture", "Called with (pictures done, all pictures).")
     ] = None
@@ -156,10 +190,13 @@ class FilterOptions(RawVideo, NetworkComputation):
 
 @verb(FilterOptions)
 def filter_file(options: FilterOptions) -> FilteredFile:
-    """Filter decoded pictures; the output has the format of the input, with the pictures in output order.
+    """Filter a video, or decoded pictures.
 
-    Without weights, a stream of VVC or HEVC is filtered with the network that its post-filter messages carry (codecnn
-    nnpf), for the pictures for which they activate it. The network must be embedded, or come with codecnn.
+    Without weights, codecnn chooses them, and the QP that they take, by the codec, the pictures and the encoder of the
+    stream; --effort says how much time a picture may take. A stream that carries filters in post-filter messages
+    (codecnn nnpf) is filtered with those instead.
+
+    A container as output is coded in segments: a filtering that was interrupted continues when it is run again.
 
     With an original, each picture is filtered as an encoder would choose by rate-distortion cost: off, on or by CTU,
     with the best residual scale and QP offset.
@@ -173,29 +210,41 @@ def filter_file(options: FilterOptions) -> FilteredFile:
         FormatError: A file does not have the stated format.
         ModelError: The weights do not fit.
     """
-    from codecnn.base.planes import SLICE_TYPE_PLANE
-    from codecnn.codec import output_pictures, read_headers
     from codecnn.dataset import input_files
-    from codecnn.evaluation import other_codec, untrained_qp, varying_qps
-    from codecnn.filtering import (
-        count_decisions,
-        decide_video,
-        filter_video,
-        load_filter,
-        write_decisions,
-    )
-    from codecnn.models import pick_device, weights_files, weights_path
-    from codecnn.pictures.files import open_like, open_video, stream_codec
+    from codecnn.filtering import choose_weights
+    from codecnn.models import weights_files, weights_path
 
-    source, model, output = Path(options.source), options.model, Path(options.output)
+    source, model = Path(options.source), None if str(options.model) == AUTO else options.model
     files = [options.original, options.blocks, options.update, *options.planes.values()]
     weights = [] if model is None else weights_files(weights_path(model))
     qp_files = [options.qp] if isinstance(options.qp, Path | str) else []
-    check_outputs([output, options.decisions_file], [*input_files(source, *files), *weights, *qp_files])
+    check_outputs([options.output, options.decisions_file], [*input_files(source, *files), *weights, *qp_files])
     _check_combination(options)
-    if model is None:
+    if model is not None:
+        return _filter_with(options, model, None)
+    carries_filter = find_extension("signalling.carries_filter")
+    if carries_filter is not None and carries_filter(source):
+        _check_carried(options)
         return extension("signalling.filter_carried")(options)  # type: ignore[no-any-return]
-    qp, original = read_qps(options.qp), options.original
+    choice = choose_weights(source, options.effort)
+    return _filter_with(options, choice.weights, choice)
+
+
+def _filter_with(
+    options: FilterOptions, model: Path | str, choice: "Choice | None", share: tuple[int, int] | None = None
+) -> FilteredFile:
+    """Filter a file with weights.
+
+    Args:
+        options: Options of `filter_file`.
+        model: The weights.
+        choice: Why they were chosen; None if the user named them.
+        share: (i, n): filter every n-th segment of a container from the i-th on, and do not join them.
+    """
+    from codecnn.filtering import count_decisions, decide_video, filter_video, load_filter, write_decisions
+    from codecnn.models import pick_device
+    from codecnn.pictures.files import ContainerOutput, open_like
+
     filter_ = load_filter(
         model,
         exact=options.exact,
@@ -206,53 +255,91 @@ def filter_file(options: FilterOptions) -> FilteredFile:
     )
     if options.update is not None:
         filter_ = extension("signalling.apply_update")(filter_, options.update, str(model))
-    if qp is not None and stream_codec(source) is not None:
-        # Otherwise the headers are not read, and their reader would not warn that the pictures are fields.
-        with suppress(FormatError):
-            read_headers(source)
     with ExitStack() as stack:
-        video = stack.enter_context(open_video(source, **options.video_options()))
+        video, carrier = open_pictures(options, stack)
         takes_qp = "qp" in filter_.planes
-        complete = options.frames is None
-        qps = slice_qps(qp, source, video, complete) if takes_qp or original is not None else [0]
-        notes = [note for value in sorted(set(qps)) if takes_qp and (note := untrained_qp(filter_.card, value))]
-        codec = stream_codec(source)
-        if codec is not None and (note := other_codec(filter_.card, codec)):
-            notes.append(note)
-        # Measured in VVC only. A network that takes the slice type was trained on inter pictures.
-        if qp is None and len(set(qps)) > 1 and SLICE_TYPE_PLANE not in filter_.planes and codec == "vvc":
-            filtered = output_pictures(read_headers(source))[: len(video)]
-            if note := varying_qps(filter_.card, filtered):
-                notes.append(note)
-        if options.frames is not None and len(video) < options.frames:
-            notes.append(f"{source} has {len(video)} pictures, fewer than the {options.frames} asked for")
-        auxiliary = _auxiliary_planes(filter_, video, options, stack)
+        told = told_qps(options, filter_, video) if takes_qp or options.original is not None else None
+        qps = [0] if told is None else told.qps
+        notes = fitting_notes(options, filter_.card, qps if takes_qp else [], len(video))
+        output = open_output(options, video, carrier, filter_, {"qps": list(qps)})
+        start, done = time.perf_counter(), 0
 
-        def report(done: int) -> None:
+        def report(pictures: int) -> None:
+            nonlocal done
+            done += 1
             if options.progress is not None:
-                options.progress(done, len(video))
+                options.progress(pictures, len(video))
 
-        if original is None:
-            filter_video(filter_, video, qps, output, beside=auxiliary, progress=report)
-            return FilteredFile(output, len(video), None, tuple(notes), filter_.runtime)
-        # With `frames`, the original may have more pictures than are filtered.
-        originals = stack.enter_context(open_like(Path(original), video.format).select(frames=options.frames))
-        all_decisions = decide_video(
-            filter_,
-            video,
-            originals,
-            qps,
-            output,
-            offsets=options.qp_offsets,
-            ctu=options.ctu_size,
-            beside=auxiliary,
-            progress=report,
+        counts = None
+        if isinstance(output, ContainerOutput) and options.original is None:
+            if share is None and options.jobs > 1:
+                _share_segments(options, model, choice, output, len(video))
+            else:
+                output.keep_share(share)
+        if not isinstance(output, ContainerOutput) or output.missing:
+            auxiliary = auxiliary_sources(filter_, video, options, stack)
+            if options.original is None:
+                filter_video(filter_, video, qps, output, beside=auxiliary, progress=report)
+            else:
+                # With `frames`, the original may have more pictures than are filtered.
+                originals = open_like(Path(options.original), video.format).select(frames=options.frames)
+                decisions = decide_video(
+                    filter_,
+                    video,
+                    stack.enter_context(originals),
+                    qps,
+                    output,
+                    offsets=options.qp_offsets,
+                    ctu=options.ctu_size,
+                    beside=auxiliary,
+                    progress=report,
+                )
+                counts = count_decisions(decisions)
+                if options.decisions_file is not None:
+                    size = video.format.width, video.format.height
+                    write_decisions(Path(options.decisions_file), decisions, *size, options.ctu_size)
+        seconds = (time.perf_counter() - start) / done if done else None
+        if isinstance(output, ContainerOutput) and share is None:
+            output.join()
+            notes += output.notes
+        return FilteredFile(
+            Path(options.output),
+            len(video),
+            counts,
+            tuple(notes),
+            filter_.runtime,
+            weights=str(model) if choice is not None else Path(model).name.removesuffix(".safetensors"),
+            reason=None if choice is None else choice.reason,
+            qps=tuple(qps) if takes_qp else (),
+            qp_source=None if told is None else told.source,
+            seconds_per_picture=seconds,
         )
-        if options.decisions_file is not None:
-            size = video.format.width, video.format.height
-            write_decisions(Path(options.decisions_file), all_decisions, *size, options.ctu_size)
-        counts = count_decisions(all_decisions)
-        return FilteredFile(output, len(all_decisions), counts, tuple(notes), filter_.runtime)
+
+
+def _share_segments(
+    options: FilterOptions, model: Path | str, choice: "Choice | None", output: "ContainerOutput", pictures: int
+) -> None:
+    """Filter the segments of a container in several processes."""
+    workers = min(options.jobs, len(output.missing))
+    alone = replace(options, progress=None)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(_filter_share, alone, model, choice, (index, workers)) for index in range(workers)]
+        waiting: Iterable[Future[None]] = futures
+        while waiting:
+            finished, waiting = wait(waiting, _POLL_SECONDS, FIRST_EXCEPTION)
+            for future in finished:
+                future.result()
+            if options.progress is not None:
+                options.progress(output.refresh(), pictures)
+    output.refresh()
+
+
+def _filter_share(options: FilterOptions, model: Path | str, choice: "Choice | None", share: tuple[int, int]) -> None:
+    """Filter a part of the segments of a container, in a process of its own."""
+    import torch
+
+    torch.set_num_threads(max(1, torch.get_num_threads() // share[1]))
+    _filter_with(options, model, choice, share)
 
 
 def _check_combination(options: FilterOptions) -> None:
@@ -265,65 +352,18 @@ def _check_combination(options: FilterOptions) -> None:
             raise ConfigError(f"--qp-offsets {reason}")
     elif options.decisions_file is not None and not str(options.decisions_file).endswith(STATISTICS_SUFFIXES):
         raise ConfigError(f"{options.decisions_file} is written as block statistics: end its name in .vtmbmsstats")
-    if options.model is None:
-        unfit = {
-            "--original": options.original,
-            "--plane": options.planes or None,
-            "--blocks": options.blocks,
-            "--slice-type": options.slice_type,
-            "--update": options.update,
-            "--exact or --float": options.exact,
-        }
-        if given := [name for name, value in unfit.items() if value is not None]:
-            raise ConfigError(f"{given[0]} needs weights: name them with -m")
 
 
-def slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", complete: bool) -> list[int]:
-    """Return the slice QP of all pictures or of each picture, from the argument or from the bitstream."""
-    from codecnn.filtering import check_slice_qp, stream_qps
-
-    if qp is None:
-        qp = stream_qps(source, len(video), all_pictures=complete)
-    qps = [qp] if isinstance(qp, int) else list(qp)
-    for value in qps:
-        check_slice_qp(value, video.format.bit_depth)
-    return qps
-
-
-def _auxiliary_planes(
-    filter_: "PictureFilter", video: "Video", options: FilterOptions, stack: ExitStack
-) -> "PlaneSource":
-    """Collect the auxiliary planes of a network from files, a CU table and the bitstream."""
-    from codecnn.base.planes import REBUILT_PLANES, REFERENCE_PLANES, SLICE_TYPE_PLANE, TEMPORAL_PLANES, TREE_PLANES
-    from codecnn.codec import first_references, read_blocks, read_output_pictures, stream_plane_reader
-    from codecnn.filtering import auxiliary_planes, stream_slice_types, temporal_source
-    from codecnn.pictures.files import open_like, stream_codec
-
-    source, blocks, complete = Path(options.source), options.blocks, options.frames is None
-    codec = stream_codec(source)
-    is_vvc = codec == "vvc"
-    videos = {name: stack.enter_context(open_like(Path(file), video.format)) for name, file in options.planes.items()}
-    table = None
-    if blocks is not None:
-        table = read_blocks(blocks)
-    elif is_vvc and any(name in TREE_PLANES for name in filter_.planes):
-        table = read_blocks(source)
-    missing = [name for name in filter_.planes if name in REBUILT_PLANES and name not in videos]
-    rebuilt = stream_plane_reader(source, missing) if is_vvc and missing else None
-    temporal_names = [name for name in filter_.planes if name in TEMPORAL_PLANES and name not in videos]
-    needs_references = any(name in REFERENCE_PLANES for name in temporal_names)
-    if rebuilt is not None or (is_vvc and needs_references) or (table is not None and blocks is None):
-        count = len(read_output_pictures(source))
-        if count < len(video) or (complete and count > len(video)):
-            raise ConfigError(
-                f"{source} has the headers of {count} pictures and decodes to {len(video)}, so its planes cannot be "
-                "assigned to pictures: give them with --plane and --blocks"
-            )
-    types: list[str] = [options.slice_type] if options.slice_type else []
-    if SLICE_TYPE_PLANE in filter_.planes and not types and codec is not None:
-        types = stream_slice_types(source, len(video), all_pictures=complete)
-    temporal = None
-    if temporal_names and (is_vvc or not needs_references):
-        references = first_references(source, len(video)) if needs_references else []
-        temporal = temporal_source(temporal_names, video, references)
-    return auxiliary_planes(filter_.planes, video.format, videos, table, rebuilt, types, temporal)
+def _check_carried(options: FilterOptions) -> None:
+    """Raise ConfigError for options that do not fit a filter that a stream carries."""
+    unfit = {
+        "--original": options.original,
+        "--plane": options.planes or None,
+        "--blocks": options.blocks,
+        "--slice-type": options.slice_type,
+        "--update": options.update,
+        "--exact or --float": options.exact,
+        "--encode": options.encode,
+    }
+    if given := [name for name, value in unfit.items() if value is not None]:
+        raise ConfigError(f"{options.source} carries a filter, and {given[0]} needs weights: name them with -m")

@@ -20,6 +20,8 @@ DECISIONS = "Decisions"
 COMPUTATION = "Computation"
 MACHINES = "Many machines"
 STORES = "Stores"
+AUTO = "auto"
+"""Name of weights by which codecnn chooses."""
 MEMORY = 2 * 1024**3
 """Default limit in bytes for the tensors of a network."""
 
@@ -29,6 +31,11 @@ def weights_file(weights: Path | str) -> Path:
     from codecnn.models import weights_path
 
     return weights_path(weights)
+
+
+def chosen_weights_file(weights: Path | str) -> Path | None:
+    """Return the file of weights; None for "auto", by which codecnn chooses."""
+    return None if str(weights) == AUTO else weights_file(weights)
 
 
 def complete_weights(prefix: str) -> list[str]:
@@ -90,9 +97,9 @@ OptionalModel = Annotated[
         "-m",
         "--model",
         kind=Path,
-        parse=weights_file,
+        parse=chosen_weights_file,
         complete=complete_weights,
-        help=f"{_WEIGHTS_HELP} (default: the filter that a stream carries).",
+        help=f"{_WEIGHTS_HELP} (default, auto: the filter that a stream carries, else the best for the stream).",
     ),
 ]
 Fps = Annotated[

@@ -43,9 +43,10 @@ from .sweep import evaluate as evaluate
 from .sweep import results_json as results_json
 from .sweep import write_markdown as write_markdown
 from .training_range import other_codec as other_codec
-from .training_range import sequence_qp as sequence_qp
+from .training_range import other_content as other_content
+from .training_range import trained_on_intra as trained_on_intra
 from .training_range import untrained_coding as untrained_coding
 from .training_range import untrained_loop as untrained_loop
 from .training_range import untrained_qp as untrained_qp
-from .training_range import varying_qps as varying_qps
+from .training_range import untrained_qps as untrained_qps
 from .workbook import write_workbook as write_workbook

@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 
-from codecnn.codec import UNKNOWN_CODEC, StreamPicture, standard_of
+from codecnn.codec import UNKNOWN_CODEC, standard_of
 from codecnn.dataset import StoredRecipe
 from codecnn.models import Card, TrainedOn
 from codecnn.pictures.files import STANDARD_NAMES
 
 CONFIGURATION_NAMES = {"ai": "all intra", "ra": "random access", "ldb": "low delay"}
 """Names of the configurations in sentences."""
-_LOW_DELAY_QPS = 3
-"""Number of different slice QPs of the inter pictures of low delay."""
 
 
 def untrained_qp(card: Card, qp: int) -> str | None:
@@ -29,6 +27,26 @@ def untrained_qp(card: Card, qp: int) -> str | None:
     if not qps:
         return f"networks take QPs from 0 on; QP {qp} is filtered as QP {nearest}"
     return f"the network was trained for QP {min(qps)} to {max(qps)}; QP {qp} is filtered as QP {nearest}"
+
+
+def untrained_qps(card: Card, qps: Sequence[int]) -> str | None:
+    """Describe what a filter does at QPs outside of its training range.
+
+    Args:
+        card: Card of the weights.
+        qps: QPs that the network takes.
+
+    Returns:
+        A sentence; None if the network was trained for all of them.
+    """
+    outside = sorted({qp for qp in qps if untrained_qp(card, qp) is not None})
+    if len(outside) < 2:
+        return untrained_qp(card, outside[0]) if outside else None
+    listed = ", ".join(map(str, outside))
+    if not card.qps:
+        return f"networks take QPs from 0 on; QPs {listed} are filtered as the nearest of them"
+    trained = f"the network was trained for QP {min(card.qps)} to {max(card.qps)}"
+    return f"{trained}; QPs {listed} are filtered as the nearest of them"
 
 
 def other_codec(card: Card, codec: str) -> str | None:
@@ -54,51 +72,24 @@ def other_codec(card: Card, codec: str) -> str | None:
     return note
 
 
-def sequence_qp(pictures: Sequence[StreamPicture]) -> int | None:
-    """Return the QP that a sequence with inter pictures was coded at, if its slice QPs leave no doubt.
-
-    In the structures of VTM and vvenc for random access and low delay, intra pictures have the QP of the sequence, the
-    inter pictures of the lowest temporal layer begin one above it, and each layer has fixed offsets. An offset of the
-    intra pictures (-3 in the common test conditions, about -4 by default in vvenc), perceptual adaptation and rate
-    control change this, and then the QP cannot be told from the slices.
-
-    Args:
-        pictures: Pictures of a stream.
-    """
-    intra = {qp for picture in pictures if picture.slice_type == "I" for qp in picture.slice_qps}
-    layers: dict[int, set[int]] = {}
-    for picture in pictures:
-        if picture.slice_type != "I":
-            layers.setdefault(picture.temporal_id, set()).update(picture.slice_qps)
-    lowest = layers.get(0, set())
-    if len(intra) != 1 or not lowest or min(lowest) != min(intra) + 1:
-        return None
-    # In low delay all pictures are in one layer: the first of each group, and the others by turns.
-    most = 1 if len(layers) > 1 else _LOW_DELAY_QPS
-    return min(intra) if all(len(qps) <= most for qps in layers.values()) else None
+def trained_on_intra(card: Card) -> bool:
+    """Return whether a card says that weights were trained on all intra pictures only."""
+    return _configurations(card) == {"ai"}
 
 
-def varying_qps(card: Card, pictures: Sequence[StreamPicture]) -> str | None:
-    """Describe what weights for all intra do with the slice QPs of inter pictures.
+def other_content(card: Card, content: str) -> str | None:
+    """Describe what weights for all intra pictures do on video.
 
     An inter picture is predicted from pictures of lower slice QPs, so it has less error than an intra picture of its
-    own slice QP, and weights for all intra filter it too strongly (measured in VVC without offsets of the intra
-    pictures and without adaptation: docs/research/video.md).
+    own slice QP, and weights for all intra filter it too strongly (docs/research/video.md).
 
     Args:
         card: Card of the weights.
-        pictures: The pictures that are filtered.
-
-    Returns:
-        A sentence; None if the QP of the sequence is not known, or if some of the training pictures were not all intra.
+        content: "intra" or "video".
     """
-    qp = sequence_qp(pictures)
-    if qp is None or _configurations(card) != {"ai"}:
+    if content != "video" or not trained_on_intra(card):
         return None
-    return (
-        f"the network was trained on all intra pictures, and these are inter pictures of a sequence of QP {qp}; on "
-        f"them such networks gain more with one QP for all pictures (-q {qp}); weights for video exist"
-    )
+    return "the network was trained on all intra pictures, and these are inter pictures"
 
 
 def untrained_coding(card: Card, recipe: StoredRecipe, codec_names: Sequence[str]) -> list[str]:

@@ -1,3 +1,7 @@
+from .choice import Choice as Choice
+from .choice import Effort as Effort
+from .choice import candidates as candidates
+from .choice import choose_weights as choose_weights
 from .decisions import CTU_SIZES as CTU_SIZES
 from .decisions import Decision as Decision
 from .decisions import LoopParameters as LoopParameters
@@ -38,6 +42,9 @@ from .sequence import decide_video as decide_video
 from .sequence import filter_and_decide as filter_and_decide
 from .sequence import filter_candidates as filter_candidates
 from .sequence import filter_video as filter_video
+from .stream_qp import StreamQps as StreamQps
+from .stream_qp import choose_qps as choose_qps
+from .stream_qp import sequence_qp as sequence_qp
 from .tiles import LARGEST_TILE as LARGEST_TILE
 from .tiles import Tile as Tile
 from .tiles import fast_tile as fast_tile

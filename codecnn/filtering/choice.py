@@ -68,10 +68,12 @@ class Choice:
     Attributes:
         weights: Name of shipped weights.
         reason: What the stream is, and for what the weights were trained, in words.
+        content: Kind of the pictures.
     """
 
     weights: str
     reason: str
+    content: Content
 
 
 def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
@@ -91,6 +93,7 @@ def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
         return Choice(
             _PICTURE_BEFORE_FILTERS.get(weights, weights),
             f"{path.name} does not say how it was coded: {STANDARD_NAMES[ASSUMED[0]]}, all intra, is assumed",
+            ASSUMED[1],
         )
     content = stream_content(path)
     kind = "all intra" if content == "intra" else "video"
@@ -98,7 +101,7 @@ def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
     reason = f"{STANDARD_NAMES[codec]}, {kind}"
     if trained != codec:
         reason += f"; no weights are trained for it, and those for {STANDARD_NAMES[trained]} are best in tests"
-    return Choice(_WEIGHTS[trained, content][effort], reason)
+    return Choice(_WEIGHTS[trained, content][effort], reason, content)
 
 
 def stream_content(path: Path) -> Content:

@@ -4,12 +4,11 @@
 `filter_and_decide` does the same for one picture in memory.
 """
 
-import itertools
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from codecnn.base.planes import MAX_QP
 from codecnn.filtering.decisions import Decision, decide_picture
 from codecnn.filtering.planes import NO_PLANES, PictureFilter, Planes, PlaneSource, round_samples
 from codecnn.models.graph import Array
-from codecnn.pictures.files import Picture, Video, create_video, forget_pages
+from codecnn.pictures.files import ContainerOutput, Picture, Video, VideoWriter, create_video, forget_pages
 
 PicturesDone = Callable[[int], None]
 """A function that is called with the number of pictures that are done."""
@@ -117,7 +116,7 @@ def filter_video(
     filter_: PictureFilter | Sequence[PictureFilter | None],
     video: Video,
     qps: Sequence[int],
-    output: Path | str,
+    output: Path | str | ContainerOutput,
     *,
     beside: PlaneSource | None = None,
     progress: PicturesDone | None = None,
@@ -130,7 +129,8 @@ def filter_video(
         filter_: The filter, or one for each picture, where None is a picture that stays as it is.
         video: The decoded pictures.
         qps: One slice QP for all pictures, or one for each.
-        output: File to write: Y4M if its suffix says so, else raw YUV.
+        output: File to write: Y4M if its suffix says so, else raw YUV; or a container, whose missing segments are
+            written.
         beside: Source of the auxiliary planes that the network declares.
         progress: Called with the number of pictures that are done.
 
@@ -141,14 +141,16 @@ def filter_video(
     if len(by_picture) != len(video):
         raise ConfigError(f"{len(by_picture)} filters were given for {len(video)} pictures")
 
-    with _writing(video, qps, output, progress) as finish:
-        for number, (picture, chosen) in enumerate(zip(video, by_picture, strict=True)):
-            if chosen is None:
-                finish(picture, partial(replace, picture))
-                continue
-            qp = qps[0] if len(qps) == 1 else qps[number]
-            samples = chosen.samples(picture, qp, beside(number) if beside else NO_PLANES)
-            finish(picture, partial(round_samples, picture, samples))
+    for numbers, file in _parts(video, output):
+        with _writing(video, qps, file, progress) as finish:
+            for number in numbers:
+                picture, chosen = video[number], by_picture[number]
+                if chosen is None:
+                    finish(number, picture, partial(replace, picture))
+                    continue
+                qp = qps[0] if len(qps) == 1 else qps[number]
+                samples = chosen.samples(picture, qp, beside(number) if beside else NO_PLANES)
+                finish(number, picture, partial(round_samples, picture, samples))
 
 
 def decide_video(
@@ -156,7 +158,7 @@ def decide_video(
     video: Video,
     originals: Video,
     qps: Sequence[int],
-    output: Path | str,
+    output: Path | str | ContainerOutput,
     *,
     offsets: Sequence[int] = (0,),
     ctu: int = 128,
@@ -172,7 +174,7 @@ def decide_video(
         video: The decoded pictures.
         originals: The original pictures.
         qps: One slice QP for all pictures, or one for each.
-        output: File to write: Y4M if its suffix says so, else raw YUV.
+        output: File to write: Y4M if its suffix says so, else raw YUV; or a container, whose segments are all written.
         offsets: Offsets to the QP that are tried; see `filter_candidates`.
         ctu: Width of a CTU in luma samples.
         beside: Source of the auxiliary planes that the network declares.
@@ -187,6 +189,8 @@ def decide_video(
     if len(originals) != len(video):
         raise ConfigError(f"{originals.path} has {len(originals)} pictures, {video.path} has {len(video)}")
     decisions = []
+    if isinstance(output, ContainerOutput):
+        output.restart()
 
     def decide(number: int, picture: Picture, filtered: dict[int, dict[str, Array]], qp: int) -> Picture:
         original = originals[number]
@@ -195,48 +199,61 @@ def decide_video(
         forget_pages(original.y)
         return decided
 
-    with _writing(video, qps, output, progress) as finish:
-        for number, picture in enumerate(video):
-            qp = qps[0] if len(qps) == 1 else qps[number]
-            filtered = filter_candidates(filter_, picture, qp, offsets, beside(number) if beside else NO_PLANES)
-            finish(picture, partial(decide, number, picture, filtered, qp))
+    for numbers, file in _parts(video, output):
+        with _writing(video, qps, file, progress) as finish:
+            for number in numbers:
+                picture = video[number]
+                qp = qps[0] if len(qps) == 1 else qps[number]
+                filtered = filter_candidates(filter_, picture, qp, offsets, beside(number) if beside else NO_PLANES)
+                finish(number, picture, partial(decide, number, picture, filtered, qp))
     return decisions
+
+
+def _parts(
+    video: Video, output: Path | str | ContainerOutput
+) -> Iterator[tuple[Sequence[int], AbstractContextManager[VideoWriter]]]:
+    """Yield the parts in which a video is written: numbers of pictures, and the file that they go into."""
+    if not isinstance(output, ContainerOutput):
+        yield range(len(video)), create_video(output, video.format, like=video)
+        return
+    for segment in output.missing:
+        yield segment, output.segment(segment)
 
 
 @contextmanager
 def _writing(
-    video: Video, qps: Sequence[int], output: Path | str, progress: PicturesDone | None
-) -> Iterator[Callable[[Picture, Callable[[], Picture]], None]]:
+    video: Video, qps: Sequence[int], file: AbstractContextManager[VideoWriter], progress: PicturesDone | None
+) -> Iterator[Callable[[int, Picture, Callable[[], Picture]], None]]:
     """Write the results of a video picture by picture.
 
     Args:
         video: The pictures that are processed.
         qps: One slice QP for all pictures, or one for each.
-        output: File to write.
+        file: File to write.
         progress: Called with the number of pictures that are done.
 
     Yields:
-        A function of a picture and of what remains to be done for it, which returns the result and runs in a second
-        thread while the network computes the next picture.
+        A function of the number of a picture, of the picture, and of what remains to be done for it, which returns the
+        result and runs in a second thread while the network computes the next picture.
     """
     if len(qps) not in (1, len(video)):
         raise ConfigError(
             f"{len(qps)} QPs were given for {len(video)} pictures: give one for all, or one for each picture"
         )
-    done, pending = itertools.count(1), deque[Future[None]]()
-    with create_video(output, video.format, like=video) as out, ThreadPoolExecutor(1) as pool:
+    pending = deque[Future[None]]()
+    with file as out, ThreadPoolExecutor(1) as pool:
 
-        def write(picture: Picture, remaining: Callable[[], Picture]) -> None:
+        def write(number: int, picture: Picture, remaining: Callable[[], Picture]) -> None:
             out.write(remaining())
             # Pages of a mapped file stay resident once they are read: for a long sequence that would be the whole file.
             forget_pages(picture.y)
             if progress is not None:
-                progress(next(done))
+                progress(number + 1)
 
-        def finish(picture: Picture, remaining: Callable[[], Picture]) -> None:
+        def finish(number: int, picture: Picture, remaining: Callable[[], Picture]) -> None:
             while pending:
                 pending.popleft().result()
-            pending.append(pool.submit(write, picture, remaining))
+            pending.append(pool.submit(write, number, picture, remaining))
 
         yield finish
         while pending:

@@ -37,12 +37,12 @@ class StreamQps:
     source: str
 
 
-def stream_qps_to_use(path: Path, *, all_intra_weights: bool) -> StreamQps:
+def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
     """Choose the QPs that a filter takes for the pictures of a stream.
 
-    The sources, in this order: the value of -crf that x264 or x265 wrote into the stream; slice QPs with an offset, where
-    blocks may have QPs of their own; the QP of the sequence for weights that were trained on intra pictures; the slice
-    QPs.
+    The sources, in this order: the value of -crf that x264 or x265 wrote into the stream; slice QPs with an offset,
+    where blocks may have QPs of their own; the QP of the sequence for weights that were trained on intra pictures; the
+    slice QPs.
 
     Args:
         path: Stream of VVC, HEVC, AVC or AV1, also in a container.
@@ -64,11 +64,11 @@ def stream_qps_to_use(path: Path, *, all_intra_weights: bool) -> StreamQps:
     if info.block_qps and not constant and codec in _INTRA_OFFSETS:
         offset = _INTRA_OFFSETS[codec]
         values = [_clipped(qp + offset) for qp in _intra_qps(pictures, slices)]
-        return StreamQps(_shortened(values), f"slice QP of intra pictures {offset:+d}, because blocks have QPs of their own")
+        return StreamQps(_shortened(values), f"slice QP of intra pictures {offset:+d}")
     if info.block_qps and not constant and codec in _MEAN_OFFSETS:
         offset = _MEAN_OFFSETS[codec]
         values = [_clipped(qp + offset) for qp in _mean_qps(pictures, slices)]
-        return StreamQps(_shortened(values), f"mean slice QP {offset:+d}, because blocks have QPs of their own")
+        return StreamQps(_shortened(values), f"mean slice QP {offset:+d}")
     if all_intra_weights and (qp := sequence_qp(pictures)) is not None:
         return StreamQps((qp,), "QP of the sequence")
     return StreamQps(tuple(slices), "slice QPs")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from codecnn.api import FilteredFile, FilterOptions, slice_qps
 from codecnn.api.groups import read_qps
-from codecnn.base.errors import ConfigError, FormatError, MissingFileError
+from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.planes import SLICE_TYPE_PLANE
 
 if TYPE_CHECKING:
@@ -33,24 +33,28 @@ def describe_carried(file: Path, info: "StreamInfo") -> list[str]:
     return sorted(filters)
 
 
+def carries_filter(source: Path) -> bool:
+    """Return whether a file is a stream with post-filter messages."""
+    from codecnn.pictures.files import stream_codec
+    from codecnn.signalling.nnpf import read_messages
+
+    return stream_codec(source) in ("vvc", "hevc") and read_messages(source).has_messages
+
+
 def filter_carried(options: FilterOptions) -> FilteredFile:
     """Filter a stream with the filters that it carries; see `filter_file`."""
     from codecnn.evaluation import untrained_qp
     from codecnn.filtering import auxiliary_planes, filter_video, stream_slice_types
     from codecnn.models import pick_device
-    from codecnn.pictures.files import open_video, stream_codec
+    from codecnn.pictures.files import is_container, open_video
     from codecnn.signalling.nnpf import active_filters, describe_network, load_carried, read_messages
 
     source, output = Path(options.source), Path(options.output)
     settings: dict[str, Any] = {"precision": options.precision, "device": pick_device(options.device)}
     settings |= {"tile": options.tile, "memory": options.memory}
-    if str(source) != "-" and not source.exists():
-        raise MissingFileError(f"{source} does not exist")
-    if stream_codec(source) not in ("vvc", "hevc"):
-        raise ConfigError(f"{source} is no stream of VVC or HEVC, which could carry a filter: name weights with -m")
+    if is_container(output):
+        raise ConfigError(f"{source} carries filters, whose pictures are written as .y4m or .yuv, not as {output}")
     stream = read_messages(source)
-    if not stream.has_messages:
-        raise ConfigError(f"{source} carries no filter: name weights with -m")
     active = active_filters(stream)
     notes = [
         f"{source}: a message is ignored ({reason})"

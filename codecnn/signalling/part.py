@@ -10,6 +10,7 @@ PART = Part(
         "in_loop_codec": "codecnn.signalling.in_loop:in_loop_codec",
         "loop_filter": "codecnn.signalling.in_loop:LoopFilter",
         "loop_tables": "codecnn.signalling.in_loop:loop_tables",
+        "carries_filter": "codecnn.signalling.carried:carries_filter",
         "filter_carried": "codecnn.signalling.carried:filter_carried",
     },
     commands={

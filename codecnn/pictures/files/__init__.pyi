@@ -1,5 +1,10 @@
+from .carrier import Carrier as Carrier
+from .carrier import read_carrier as read_carrier
 from .colour import rgb_to_ycbcr as rgb_to_ycbcr
 from .colour import ycbcr_to_rgb as ycbcr_to_rgb
+from .containers import ContainerOutput as ContainerOutput
+from .containers import Encoding as Encoding
+from .containers import is_container as is_container
 from .decoding import decode as decode
 from .decoding import decoder_arguments as decoder_arguments
 from .ffmpeg import ffmpeg_encoders as ffmpeg_encoders
@@ -12,6 +17,7 @@ from .files import VideoSummary as VideoSummary
 from .files import VideoWriter as VideoWriter
 from .files import check_video as check_video
 from .files import create_video as create_video
+from .files import is_coded as is_coded
 from .files import open_like as open_like
 from .files import open_video as open_video
 from .files import summarise_video as summarise_video
@@ -42,6 +48,7 @@ from .stills import count_stills as count_stills
 from .stills import is_still as is_still
 from .stills import read_still as read_still
 from .stills import stills_in as stills_in
+from .streamed import stream_video as stream_video
 from .streams import HEVC_SUFFIXES as HEVC_SUFFIXES
 from .streams import STANDARD_NAMES as STANDARD_NAMES
 from .streams import STREAM_CODECS as STREAM_CODECS

@@ -50,6 +50,11 @@ _RECORD = "segments.json"
 _DEFAULT_RATE = Fraction(25)
 
 
+def is_container(path: Path | str) -> bool:
+    """Return whether a name ends as that of a container that codecnn writes."""
+    return Path(path).suffix.lower() in CONTAINER_SUFFIXES
+
+
 @dataclass(frozen=True)
 class Encoding:
     """Encoder of ffmpeg and its options, e.g. ("libx265", ("-crf", "16"))."""
@@ -119,7 +124,23 @@ class ContainerOutput:
         self._shown = shown
         self._folder = companion_path(path, ".segments")
         self._open_folder({"encoding": [encoding.encoder, *encoding.options], "count": count, **identity})
+        self.missing: list[list[int]] = []
+        self.refresh()
+
+    def keep_share(self, share: tuple[int, int] | None) -> None:
+        """Leave in `missing` every n-th segment from the i-th on; all if `share` is None."""
+        if share is not None:
+            self.missing = self.missing[share[0] :: share[1]]
+
+    def refresh(self) -> int:
+        """Find the segments that are coded by now; return the number of their pictures."""
         self.missing = [segment for segment in self._segments if not self._file(segment).exists()]
+        return len(self._shown) - sum(map(len, self.missing))
+
+    def restart(self) -> None:
+        """Code all segments again."""
+        self._remove_segments()
+        self.refresh()
 
     @property
     def rate(self) -> Fraction:

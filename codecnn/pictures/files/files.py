@@ -198,6 +198,11 @@ def check_video(path: Path | str, **options: Any) -> None:
         _probe(path, options)
 
 
+def is_coded(path: Path) -> bool:
+    """Return whether a path is a coded video by its name: neither still pictures, raw YUV nor Y4M."""
+    return not (_is_uncoded(path) or is_still(path))
+
+
 def _is_uncoded(path: Path) -> bool:
     """Return whether a path is raw YUV or Y4M by its name."""
     return str(path) == STANDARD_STREAM or path.suffix.lower() == ".y4m" or is_raw_name(path)

@@ -1,0 +1,154 @@
+"""What a filter takes besides the pictures of a file: QPs and auxiliary planes; and where filtered pictures go.
+
+PyTorch takes seconds to import, so packages that need it are imported inside the functions.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from codecnn import __version__
+from codecnn.base.errors import ConfigError
+
+if TYPE_CHECKING:
+    from codecnn.api.filtering import FilterOptions
+    from codecnn.filtering import NetworkFilter, PictureFilter, PlaneSource, StreamQps
+    from codecnn.models import Card
+    from codecnn.pictures.files import Carrier, ContainerOutput, Video
+
+
+def open_pictures(options: "FilterOptions", stack: ExitStack) -> "tuple[Video, Carrier | None]":
+    """Open the pictures of a file, and for a container as output what else the file has.
+
+    A container whose pictures are filtered into another one is decoded while it is read.
+    """
+    from codecnn.pictures.files import check_video, is_coded, is_container, open_video, read_carrier, stream_video
+
+    source = Path(options.source)
+    if not is_container(options.output) or not is_coded(source):
+        # Pictures that are not coded have no tags besides those of their file.
+        return stack.enter_context(open_video(source, **options.video_options())), None
+    carrier = read_carrier(source)
+    if carrier.times is None or options.frames is not None:
+        return stack.enter_context(open_video(source, **options.video_options())), carrier
+    check_video(source, **options.video_options())
+    return stack.enter_context(stream_video(source, len(carrier.times.times))), carrier
+
+
+def open_output(
+    options: "FilterOptions", video: "Video", carrier: "Carrier | None", filter_: "PictureFilter", facts: dict[str, Any]
+) -> "Path | ContainerOutput":
+    """Return the file to write, or the container with the segments that are not yet coded.
+
+    Args:
+        options: Options of `filter_file`.
+        video: The pictures.
+        carrier: What else a coded video has.
+        filter_: The filter.
+        facts: JSON value of what decides the filtered pictures besides the file and the filter.
+    """
+    from codecnn.base.files import content_sha256
+    from codecnn.filtering import filter_key
+    from codecnn.pictures.files import ContainerOutput, Encoding, is_container
+
+    output = Path(options.output)
+    if not is_container(output):
+        if options.encode is not None:
+            raise ConfigError(f"--encode is for videos in .mkv and .mp4, not for {output}")
+        return output
+    files = [options.blocks, options.update, options.original, *options.planes.values()]
+    identity = facts | {
+        "codecnn": __version__,
+        "source": content_sha256(options.source),
+        "filter": filter_key(filter_),
+        "files": [content_sha256(file) for file in files if file is not None],
+        "frames": options.frames,
+    }
+    encoding = Encoding.parse(options.encode, output)
+    return ContainerOutput(output, video.format, len(video), encoding, identity, carrier, video.tags)
+
+
+def told_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Video") -> "StreamQps":
+    """Return the QPs that the network takes, from the option or from the stream."""
+    from codecnn.api.groups import read_qps
+    from codecnn.evaluation import trained_on_intra
+    from codecnn.filtering import StreamQps, choose_qps
+    from codecnn.pictures.files import stream_codec
+
+    source, qp, complete = Path(options.source), read_qps(options.qp), options.frames is None
+    if qp is not None or stream_codec(source) is None:
+        return StreamQps(tuple(slice_qps(qp, source, video, complete)), "-q")
+    # The slice QPs are read in any case, because their reader checks the number of pictures.
+    slices = slice_qps(None, source, video, complete)
+    chosen = choose_qps(source, all_intra_weights=trained_on_intra(filter_.card))
+    return StreamQps(tuple(chosen.qps[: len(slices)]), chosen.source)
+
+
+def fitting_notes(options: "FilterOptions", card: "Card", qps: Sequence[int], pictures: int) -> list[str]:
+    """Return sentences about QPs, codecs and pictures that do not fit the weights or the options."""
+    from codecnn.evaluation import other_codec, other_content, untrained_qps
+    from codecnn.filtering import choose_weights
+    from codecnn.pictures.files import stream_codec
+
+    source = Path(options.source)
+    notes = [] if (note := untrained_qps(card, qps)) is None else [note]
+    codec = stream_codec(source)
+    if codec is not None and options.model is not None:
+        fit = choose_weights(source)
+        note = other_codec(card, codec) or other_content(card, fit.content)
+        notes += [] if note is None else [f"{note}; without -m codecnn takes {fit.weights}"]
+    if options.frames is not None and pictures < options.frames:
+        notes.append(f"{source} has {pictures} pictures, fewer than the {options.frames} asked for")
+    return notes
+
+
+def slice_qps(qp: int | Sequence[int] | None, source: Path, video: "Video", complete: bool) -> list[int]:
+    """Return the slice QP of all pictures or of each picture, from the argument or from the bitstream."""
+    from codecnn.filtering import check_slice_qp, stream_qps
+
+    if qp is None:
+        qp = stream_qps(source, len(video), all_pictures=complete)
+    qps = [qp] if isinstance(qp, int) else list(qp)
+    for value in qps:
+        check_slice_qp(value, video.format.bit_depth)
+    return qps
+
+
+def auxiliary_sources(
+    filter_: "PictureFilter", video: "Video", options: "FilterOptions", stack: ExitStack
+) -> "PlaneSource":
+    """Collect the auxiliary planes of a network from files, a CU table and the bitstream."""
+    from codecnn.base.planes import REBUILT_PLANES, REFERENCE_PLANES, SLICE_TYPE_PLANE, TEMPORAL_PLANES, TREE_PLANES
+    from codecnn.codec import first_references, read_blocks, read_output_pictures, stream_plane_reader
+    from codecnn.filtering import auxiliary_planes, stream_slice_types, temporal_source
+    from codecnn.pictures.files import open_like, stream_codec
+
+    source, blocks, complete = Path(options.source), options.blocks, options.frames is None
+    codec = stream_codec(source)
+    is_vvc = codec == "vvc"
+    videos = {name: stack.enter_context(open_like(Path(file), video.format)) for name, file in options.planes.items()}
+    table = None
+    if blocks is not None:
+        table = read_blocks(blocks)
+    elif is_vvc and any(name in TREE_PLANES for name in filter_.planes):
+        table = read_blocks(source)
+    missing = [name for name in filter_.planes if name in REBUILT_PLANES and name not in videos]
+    rebuilt = stream_plane_reader(source, missing) if is_vvc and missing else None
+    temporal_names = [name for name in filter_.planes if name in TEMPORAL_PLANES and name not in videos]
+    needs_references = any(name in REFERENCE_PLANES for name in temporal_names)
+    if rebuilt is not None or (is_vvc and needs_references) or (table is not None and blocks is None):
+        count = len(read_output_pictures(source))
+        if count < len(video) or (complete and count > len(video)):
+            raise ConfigError(
+                f"{source} has the headers of {count} pictures and decodes to {len(video)}, so its planes cannot be "
+                "assigned to pictures: give them with --plane and --blocks"
+            )
+    types: list[str] = [options.slice_type] if options.slice_type else []
+    if SLICE_TYPE_PLANE in filter_.planes and not types and codec is not None:
+        types = stream_slice_types(source, len(video), all_pictures=complete)
+    temporal = None
+    if temporal_names and (is_vvc or not needs_references):
+        references = first_references(source, len(video)) if needs_references else []
+        temporal = temporal_source(temporal_names, video, references)
+    return auxiliary_planes(filter_.planes, video.format, videos, table, rebuilt, types, temporal)
