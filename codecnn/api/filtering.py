@@ -273,7 +273,7 @@ def _filter_with(
         counts = None
         if isinstance(output, ContainerOutput) and options.original is None:
             if share is None and options.jobs > 1:
-                _share_segments(options, model, choice, output, len(video))
+                done = _share_segments(options, model, choice, output, len(video))
             else:
                 output.keep_share(share)
         if not isinstance(output, ContainerOutput) or output.missing:
@@ -318,8 +318,9 @@ def _filter_with(
 
 def _share_segments(
     options: FilterOptions, model: Path | str, choice: "Choice | None", output: "ContainerOutput", pictures: int
-) -> None:
-    """Filter the segments of a container in several processes."""
+) -> int:
+    """Filter the segments of a container in several processes; return the number of pictures that were filtered."""
+    before = output.refresh()
     workers = min(options.jobs, len(output.missing))
     alone = replace(options, progress=None)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
@@ -331,7 +332,7 @@ def _share_segments(
                 future.result()
             if options.progress is not None:
                 options.progress(output.refresh(), pictures)
-    output.refresh()
+    return output.refresh() - before
 
 
 def _filter_share(options: FilterOptions, model: Path | str, choice: "Choice | None", share: tuple[int, int]) -> None:

@@ -2,15 +2,15 @@
 
 import pytest
 
-from codecnn.codec import StreamPicture
 from codecnn.evaluation import (
     joint_notes,
     other_codec,
-    sequence_qp,
+    other_content,
     summarise_rows,
+    trained_on_intra,
     untrained_coding,
     untrained_loop,
-    varying_qps,
+    untrained_qps,
 )
 from codecnn.models import as_card
 from tests.helpers.filters import rate_rows
@@ -41,47 +41,20 @@ def test_each_property_that_no_training_picture_had_gives_a_note(tiny_store, cha
     assert untrained_coding(both, recipe, [recipe.codec]) == []
 
 
-def pictures(*layers):
-    """Pictures of a stream, two of each (slice type, temporal layer, slice QP)."""
-    return [StreamPicture(number, number, *layer[1::-1], (layer[2],)) for number, layer in enumerate(2 * layers)]
-
-
-RANDOM_ACCESS = [("I", 0, 32), ("B", 0, 33), ("B", 1, 35), ("B", 2, 38), ("B", 3, 40), ("B", 4, 41)]
-LOW_DELAY = [("I", 0, 42), ("B", 0, 43), ("B", 0, 50), ("B", 0, 49)]
-
-
 @pytest.mark.parametrize(
-    ("layers", "qp"),
-    [
-        (RANDOM_ACCESS, 32),
-        (LOW_DELAY, 42),
-        (RANDOM_ACCESS[1:], None),  # no intra picture
-        ([("I", 0, 29), *RANDOM_ACCESS[1:]], None),  # IntraQPOffset -3, the common test conditions
-        ([("I", 0, 28), *RANDOM_ACCESS[2:]], None),  # libvvenc -qp 32 -qpa 0, one group of pictures
-        ([("I", 0, 23), ("B", 2, 31), ("B", 2, 32), ("B", 3, 33), ("B", 4, 35)], None),  # libvvenc -qp 32
-        ([("I", 0, 28), ("B", 0, 32), ("B", 0, 39), ("B", 0, 40)], None),  # low delay with libvvenc's intra offset
-        ([("I", 0, 28), ("B", 2, 36), ("B", 2, 31), ("B", 3, 33), ("B", 3, 37)], None),  # rate control
-        ([*RANDOM_ACCESS, ("I", 0, 31)], None),
-        ([*RANDOM_ACCESS, ("B", 3, 39)], None),
-        ([("I", 0, 32)], None),
-        ([("I", 0, 32), ("B", 0, 32)], None),
-    ],
+    ("configuration", "content", "noted"), [("ai", "video", True), ("ai", "intra", False), ("ra", "video", False)]
 )
-def test_the_qp_of_a_sequence_is_named_only_where_its_slices_leave_no_doubt(layers, qp):
-    """Slice QPs by layer as real streams have them; an encoder that was set to QP 32 coded all but the last five."""
-    given = pictures(*layers)
-    assert sequence_qp(given) == qp
-    note = varying_qps(as_card({"trained_on": [TRAINED_ON]}), given)
-    assert (note is None) == (qp is None)
-    if note:
-        assert f"of a sequence of QP {qp}; on them such networks gain more" in note
-        assert f"(-q {qp})" in note
+def test_weights_for_all_intra_on_video_give_a_note(configuration, content, noted):
+    card = as_card({"trained_on": [TRAINED_ON | {"configuration": configuration}]})
+    assert (other_content(card, content) is not None) == noted
+    assert trained_on_intra(card) == (configuration == "ai")
 
 
-def test_the_note_on_slice_qps_is_for_weights_for_all_intra():
-    inter = TRAINED_ON | {"configuration": "ra"}
-    for card in ({}, {"trained_on": [inter]}, {"trained_on": [TRAINED_ON, inter]}):
-        assert varying_qps(as_card(card), pictures(*RANDOM_ACCESS)) is None
+def test_one_note_for_all_qps_outside_of_the_training():
+    card = as_card({"qps": [22, 27, 32, 37, 42]})
+    assert untrained_qps(card, [22, 30, 42]) is None
+    assert "QP 20 is filtered as QP 22" in untrained_qps(card, [30, 20])
+    assert "20, 43" in untrained_qps(card, [43, 30, 20, 20])
 
 
 @pytest.mark.parametrize(

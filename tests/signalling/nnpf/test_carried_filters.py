@@ -85,11 +85,11 @@ def test_integers_are_carried_by_default(streams, tmp_path):
     assert (described.nnpfc_patch_width_minus1, described.nnpfc_patch_height_minus1) == (63, 63)
 
 
-def test_what_has_no_filter_is_said(run, streams, yuv_weights, tmp_path):
+def test_a_stream_without_filters_is_filtered_with_chosen_weights(run, streams, yuv_weights, tmp_path):
     out = tmp_path / "out.y4m"
     status, _, text = run("filter", "-i", streams["hevc_open"], "-o", out)
-    assert status == 1
-    assert "carries no filter: name weights with -m" in text
+    assert status == 0
+    assert "low_cost_17.hevc" in text
     carrying = tmp_path / "carrying.265"
     assert run("nnpf", "write", streams["hevc_open"], "-m", yuv_weights, "-o", carrying)[0] == 0
     status, _, text = run("filter", "-i", carrying, "-o", out)

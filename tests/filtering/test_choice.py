@@ -1,0 +1,52 @@
+"""Choice of weights for streams."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from codecnn.filtering import candidates, choose_weights
+from codecnn.filtering.choice import _WEIGHTS
+from codecnn.models import list_weights, weights_path
+from codecnn.pictures.files import ffmpeg_path
+
+
+def code(path: Path, encoder: str, *options: str) -> Path:
+    argv = [ffmpeg_path(), "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x64:r=10:d=0.5", "-pix_fmt", "yuv420p"]
+    subprocess.run([*argv, "-c:v", encoder, *options, path], check=True)
+    return path
+
+
+def test_all_candidates_ship() -> None:
+    for by_effort in _WEIGHTS.values():
+        assert list(by_effort) == ["fast", "normal", "best"]
+        assert all(weights_path(name).is_file() for name in by_effort.values())
+    assert list_weights()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "options", "name", "expected"),
+    [
+        ("libx265", ("-x265-params", "log-level=error"), "out.mp4", "low_cost_17.hevc_video_mc"),
+        ("libx265", ("-x265-params", "log-level=error:keyint=1"), "out.265", "low_cost_17.hevc"),
+        ("libx264", (), "out.mkv", "low_cost_17.hevc_video_mc"),
+        ("libx264", ("-g", "1"), "out.264", "low_cost_17.hevc"),
+        ("libsvtav1", ("-preset", "12"), "out.mp4", "low_cost_17.av1"),
+    ],
+)
+def test_codec_and_structure_decide(
+    tmp_path: Path, encoder: str, options: tuple[str, ...], name: str, expected: str
+) -> None:
+    path = code(tmp_path / name, encoder, *options)
+    choice = choose_weights(path)
+    assert choice.weights == expected
+    assert ("no weights are trained for it" in choice.reason) == (encoder == "libx264")
+    assert candidates(path)["normal"] == choice
+
+
+def test_pictures_without_a_stream_say_what_is_assumed(tmp_path: Path) -> None:
+    path = tmp_path / "clip_64x64.yuv"
+    path.write_bytes(bytes(64 * 64 * 3 // 2))
+    choice = choose_weights(path)
+    assert choice.weights == "low_cost_17.vvc"
+    assert "assumed" in choice.reason
