@@ -321,6 +321,8 @@ def _share_segments(
 ) -> int:
     """Filter the segments of a container in several processes; return the number of pictures that were filtered."""
     before = output.refresh()
+    if not output.missing:
+        return 0
     workers = min(options.jobs, len(output.missing))
     alone = replace(options, progress=None)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
