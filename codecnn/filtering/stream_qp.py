@@ -16,8 +16,9 @@ from codecnn.pictures.files import stream_codec
 
 _CRF_OFFSETS = {"x265": 0, "x264": 3}
 """What is added to the value of -crf, by encoder."""
-_INTRA_OFFSETS = {"hevc": -5}
-"""What is added to the slice QP of the last intra picture, by codec, where blocks have QPs of their own."""
+_INTRA_OFFSETS = {"hevc": -5, "av1": 0}
+"""What is added to the slice QP of the last intra picture, by codec: of HEVC where blocks have QPs of their own, of AV1
+always, because its encoders raise the QP of inter pictures much, and code them well nevertheless."""
 _MEAN_OFFSETS = {"avc": -2}
 """What is added to the mean slice QP since the last intra picture, by codec, where blocks have QPs of their own."""
 _LOW_DELAY_QPS = 3
@@ -60,12 +61,12 @@ def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
     if settings is not None and (told := _qp_of_crf(settings)) is not None:
         return StreamQps((told,), f"crf {settings.quality:g} of {settings.program}")
     slices = [slice_qp(picture, path) for picture in pictures]
-    constant = settings is not None and settings.rate_control == "cqp"
-    if info.block_qps and not constant and codec in _INTRA_OFFSETS:
+    constant = not info.block_qps or (settings is not None and settings.rate_control == "cqp")
+    if codec in _INTRA_OFFSETS and (codec == "av1" or not constant):
         offset = _INTRA_OFFSETS[codec]
         values = [_clipped(qp + offset) for qp in _intra_qps(pictures, slices)]
-        return StreamQps(_shortened(values), f"slice QP of intra pictures {offset:+d}")
-    if info.block_qps and not constant and codec in _MEAN_OFFSETS:
+        return StreamQps(_shortened(values), f"slice QP of intra pictures{f' {offset:+d}' if offset else ''}")
+    if codec in _MEAN_OFFSETS and not constant:
         offset = _MEAN_OFFSETS[codec]
         values = [_clipped(qp + offset) for qp in _mean_qps(pictures, slices)]
         return StreamQps(_shortened(values), f"mean slice QP {offset:+d}")

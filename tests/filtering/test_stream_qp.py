@@ -94,3 +94,10 @@ def test_bit_rate_of_x264(tmp_path: Path) -> None:
     path = code(tmp_path / "out.264", "-c:v", "libx264", "-b:v", "60k")
     values = slices(path)
     assert choose_qps(path, all_intra_weights=False).qps == (round(sum(values) / len(values) - 2),)
+
+
+def test_pictures_of_av1_take_the_qp_of_the_intra_picture(tmp_path: Path) -> None:
+    path = code(tmp_path / "out.mp4", "-c:v", "libsvtav1", "-preset", "12", "-crf", "40")
+    values = slices(path)
+    assert len(set(values)) > 1
+    assert choose_qps(path, all_intra_weights=True).qps == (values[0],)
