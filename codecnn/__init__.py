@@ -3,7 +3,7 @@
 The package offers the functions that most users need. Each is loaded on first use, so importing codecnn is fast and
 loads PyTorch only for functions that need it.
 
-Pictures     open_video, psnr, bd_rate, view
+Pictures     open_video, measure, psnr, bd_rate, view
 Data         build_dataset, open_dataset, patch_loader, picture_loader, load_table, correlate
 Streams      read_pictures, read_blocks, write_filter, evaluate_in_loop
 Networks     create_model, list_models, list_weights, load_model, load_filter, filter_luma

@@ -10,6 +10,8 @@ from .filter_inputs import slice_qps as slice_qps
 from .filtering import FilteredFile as FilteredFile
 from .filtering import FilterOptions as FilterOptions
 from .filtering import filter_file as filter_file
+from .measuring import MeasureOptions as MeasureOptions
+from .measuring import measure as measure
 from .networks import ExportFormat as ExportFormat
 from .networks import export as export
 from .stores import BuildOptions as BuildOptions

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from codecnn.api.evaluation import EvaluateOptions, evaluate
 from codecnn.api.groups import Source
+from codecnn.api.measuring import MeasureOptions, measure
 from codecnn.base.options import argument, option, record, verb
 from codecnn.cli.commands import command
-from codecnn.cli.console import out, print_facts, print_gains, print_json, print_tables
+from codecnn.cli.console import out, print_facts, print_gains, print_json, print_table, print_tables
 
 if TYPE_CHECKING:
-    from codecnn.evaluation import ResultsList, Table
+    from codecnn.evaluation import ResultsList, Table, VideoQuality
 
 
 @command(
@@ -79,3 +80,19 @@ def show_tables(options: JvetOptions, tables: "Sequence[Table]", as_json: bool) 
         return
     print_tables(tables)
     out.print(f"Report: {Path(options.output) / 'report.html'}", soft_wrap=True)
+
+
+@command("measure", measure, "codecnn measure original.y4m decoded.mp4 filtered.mkv -o quality.html")
+def show_qualities(options: MeasureOptions, qualities: "list[VideoQuality]", as_json: bool) -> None:
+    """Print the mean of each metric by video."""
+    from rich.table import Table as Grid
+
+    if as_json:
+        print_json({"original": str(options.original), "videos": [each.as_json() for each in qualities]})
+        return
+    grid = Grid("mean over pictures", *(each.video.name for each in qualities))
+    for name in qualities[0].pictures:
+        grid.add_row(name, *(f"{each.mean[name]:.4f}" for each in qualities))
+    print_table(grid)
+    if options.output is not None:
+        out.print(f"Values of each picture: {options.output}", soft_wrap=True)

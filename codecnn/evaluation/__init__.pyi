@@ -22,6 +22,10 @@ from .measure import PictureMeasure as PictureMeasure
 from .measure import measure_decoded as measure_decoded
 from .measure import measure_filtered as measure_filtered
 from .measure import parse_metrics as parse_metrics
+from .quality import VideoQuality as VideoQuality
+from .quality import measure_quality as measure_quality
+from .quality_report import check_report_name as check_report_name
+from .quality_report import write_qualities as write_qualities
 from .rates import Gains as Gains
 from .rates import Rates as Rates
 from .rates import bd_rates as bd_rates

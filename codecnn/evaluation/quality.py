@@ -1,0 +1,134 @@
+"""Quality of videos against their original, picture by picture."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codecnn.base.errors import ConfigError
+from codecnn.base.leftovers import temporary_folder
+from codecnn.pictures.files import Picture, Video, create_video, forget_pages
+from codecnn.pictures.metrics import MIN_SIDE, VMAF_NEG_MODEL, ms_ssim, psnr, ssim, vmaf, xpsnr
+
+QUALITY_METRICS = ("psnr", "ssim", "ms_ssim", "xpsnr", "vmaf", "vmaf_neg")
+"""Names of the metrics, in the order of the table."""
+
+_BY_FFMPEG = ("xpsnr", "vmaf", "vmaf_neg")
+_COMPONENTS = "yuv"
+
+
+@dataclass(frozen=True)
+class VideoQuality:
+    """Quality of a video against its original.
+
+    Attributes:
+        video: The video.
+        pictures: Values of all pictures by metric: psnr_y, psnr_u, psnr_v, ssim, ms_ssim, xpsnr_y, ..., vmaf, vmaf_neg.
+            PSNRs are in dB with the peak 255·2^(b-8), and infinite for equal pictures; SSIM and MS-SSIM are of luma.
+    """
+
+    video: Path
+    pictures: dict[str, list[float]]
+
+    @property
+    def mean(self) -> dict[str, float]:
+        """Mean over the pictures of each metric, as codecs log PSNR."""
+        return {name: float(np.mean(values)) for name, values in self.pictures.items()}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the values as JSON; infinite ones are null."""
+        values = {name: [_finite(value) for value in each] for name, each in self.pictures.items()}
+        mean = {name: _finite(value) for name, value in self.mean.items()}
+        return {"video": str(self.video), "pictures": len(next(iter(values.values()))), "mean": mean, "values": values}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def measure_quality(
+    original: Video,
+    video: Video,
+    metrics: Sequence[str] = QUALITY_METRICS,
+    progress: Callable[[int], None] | None = None,
+) -> VideoQuality:
+    """Measure a video against its original.
+
+    Args:
+        original: The original.
+        video: The video, of the same size, chroma format, bit depth and length.
+        metrics: Names from `QUALITY_METRICS`. MS-SSIM is left out of pictures that are too small for five scales.
+        progress: Called with the number of pictures that are done.
+
+    Raises:
+        ConfigError: The videos differ in format or length.
+        EncoderError: ffmpeg cannot compute XPSNR or VMAF of the videos.
+    """
+    check_comparable(original, video)
+    own = [name for name in metrics if name not in _BY_FFMPEG]
+    if min(original.format.width, original.format.height) < MIN_SIDE and "ms_ssim" in own:
+        own.remove("ms_ssim")
+    values: dict[str, list[float]] = {}
+    for number in range(len(video)) if own else ():
+        pair = original[number], video[number]
+        for name, value in _picture_values(*pair, own).items():
+            values.setdefault(name, []).append(value)
+        for picture in pair:
+            # Pages of a mapped file stay resident once they are read.
+            forget_pages(picture.y)
+        if progress is not None:
+            progress(number + 1)
+    if any(name in metrics for name in _BY_FFMPEG):
+        values |= _values_by_ffmpeg(original, video, metrics)
+    return VideoQuality(video.path, values)
+
+
+def _values_by_ffmpeg(original: Video, video: Video, metrics: Sequence[str]) -> dict[str, list[float]]:
+    """Return the values of metrics that filters of ffmpeg compute from raw files."""
+    values: dict[str, list[float]] = {}
+    with temporary_folder("quality") as folder:
+        files = Path(folder) / "original.yuv", Path(folder) / "video.yuv"
+        for file, source in zip(files, (original, video), strict=True):
+            with create_video(file, original.format, check_name=False) as out:
+                for picture in source:
+                    out.write(picture)
+                    forget_pages(picture.y)
+        if "xpsnr" in metrics:
+            rows = xpsnr(*files, original.format)
+            values |= {f"xpsnr_{_COMPONENTS[n]}": [row[n] for row in rows] for n in range(len(rows[0]))}
+        if "vmaf" in metrics:
+            values["vmaf"] = vmaf(*files, original.format)
+        if "vmaf_neg" in metrics:
+            values["vmaf_neg"] = vmaf(*files, original.format, model=VMAF_NEG_MODEL)
+    return values
+
+
+def check_comparable(original: Video, video: Video) -> None:
+    """Raise ConfigError unless two videos have pictures of the same format, and as many."""
+    first, second = original.format, video.format
+    if str(first) != str(second):
+        raise ConfigError(
+            f"{video.path} is {second} and {original.path} is {first}: convert one of them to the format of the other"
+        )
+    if len(original) != len(video):
+        raise ConfigError(
+            f"{video.path} has {len(video)} pictures and {original.path} has {len(original)}: measure the first ones "
+            f"with -f {min(len(original), len(video))}"
+        )
+
+
+def _picture_values(original: Picture, picture: Picture, metrics: Sequence[str]) -> dict[str, float]:
+    """Return the values of metrics that are computed here."""
+    values = {}
+    depth = original.bit_depth
+    if "psnr" in metrics:
+        for name, a, b in zip(_COMPONENTS, original.planes, picture.planes, strict=False):
+            values[f"psnr_{name}"] = psnr(a, b, depth)
+    if "ssim" in metrics:
+        values["ssim"] = ssim(original.y, picture.y, depth)
+    if "ms_ssim" in metrics:
+        values["ms_ssim"] = ms_ssim(original.y, picture.y, depth)
+    return values
