@@ -7,8 +7,8 @@ from .evaluation import EvaluateOptions as EvaluateOptions
 from .evaluation import Model as Model
 from .evaluation import evaluate as evaluate
 from .filter_inputs import slice_qps as slice_qps
+from .filter_options import FilterOptions as FilterOptions
 from .filtering import FilteredFile as FilteredFile
-from .filtering import FilterOptions as FilterOptions
 from .filtering import filter_file as filter_file
 from .measuring import MeasureOptions as MeasureOptions
 from .measuring import measure as measure

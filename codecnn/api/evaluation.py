@@ -86,7 +86,7 @@ class EvaluateOptions(RawVideo, NetworkComputation, ManyMachines, SequenceKeys):
             collect=list,
             complete=complete_weights,
             help="Weights: a name from `codecnn models`, e.g. low_cost_17, or a file; repeat for several filters.",
-            python="Or filters in memory: a module of torch as `codecnn.models.adapt` takes it, or a function of a "
+            python="Or filters in memory: a module of torch as `codecnn.models.as_filter_network` takes it, or a function of a "
             "`codecnn.pictures.files.Picture`, and of the slice QP if it has a parameter `qp`, that returns the "
             "filtered picture.",
         ),

@@ -12,7 +12,7 @@ from codecnn import __version__
 from codecnn.base.errors import ConfigError
 
 if TYPE_CHECKING:
-    from codecnn.api.filtering import FilterOptions
+    from codecnn.api.filter_options import FilterOptions
     from codecnn.filtering import NetworkFilter, PictureFilter, PlaneSource, StreamQps
     from codecnn.models import Card
     from codecnn.pictures.files import Carrier, ContainerOutput, Video

@@ -5,32 +5,18 @@ PyTorch takes seconds to import, so packages that need it are imported inside th
 
 import multiprocessing
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from codecnn.api.filter_inputs import auxiliary_sources, fitting_notes, open_output, open_pictures, told_qps
-from codecnn.api.groups import (
-    AUTO,
-    AUXILIARY,
-    COMPUTATION,
-    DECISIONS,
-    MEMORY,
-    Fps,
-    Frames,
-    Memory,
-    NetworkComputation,
-    OptionalModel,
-    RawVideo,
-    Source,
-    parse_qps,
-)
-from codecnn.base.cluster import Progress
+from codecnn.api.filter_options import FilterOptions
+from codecnn.api.groups import AUTO
 from codecnn.base.errors import ConfigError
-from codecnn.base.options import option, pair, progress_bar, record, verb
+from codecnn.base.options import verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension, find_extension
 
@@ -72,120 +58,6 @@ class FilteredFile:
     qps: tuple[int, ...] = ()
     qp_source: str | None = None
     seconds_per_picture: float | None = None
-
-
-@record
-class FilterOptions(RawVideo, NetworkComputation):
-    """Options of `filter_file`."""
-
-    source: Annotated[
-        Source,
-        option(
-            "-i",
-            "--input",
-            help="Decoded pictures (YUV, Y4M), or a stream of VVC, HEVC, AVC or AV1, also in MP4, MKV or TS; "
-            "- is Y4M from a pipe.",
-        ),
-    ]
-    model: OptionalModel
-    output: Annotated[
-        Source,
-        option(
-            "-o",
-            "--output",
-            help="Video to write: .mkv (lossless) or .mp4, with sound, subtitles and times of the input; .y4m or .yuv: "
-            "pictures only; - is Y4M to a pipe.",
-        ),
-    ]
-    _: KW_ONLY
-    qp: Annotated[
-        int | Sequence[int] | Source | None,
-        option(
-            "-q",
-            "--qp",
-            kind=str,
-            help="QP that the network takes, e.g. 37; a comma list or a file with one QP per picture (default: from "
-            "the stream).",
-        ),
-    ] = None
-    effort: Annotated[
-        Literal["fast", "normal", "best"],
-        option("--effort", kind=Literal["fast", "normal", "best"], help="Time that a picture may take, without -m."),
-    ] = "normal"
-    encode: Annotated[
-        str | None,
-        option(
-            "--encode",
-            help='Encoder of ffmpeg and its options for .mkv and .mp4, e.g. "libx265 -crf 16" (default: lossless FFV1 '
-            "in .mkv, libx264 -crf 12 in .mp4).",
-        ),
-    ] = None
-    frames: Frames = None
-    original: Annotated[
-        Source | None,
-        option("--original", help="Original pictures; enables decisions by rate-distortion cost."),
-    ] = None
-    fps: Fps = None
-    planes: Annotated[
-        Mapping[str, Source],
-        option(
-            "--plane",
-            metavar="NAME=FILE",
-            kind=str,
-            parse=pair("--plane", "unf_y=unfiltered.yuv"),
-            collect=dict,
-            group=AUXILIARY,
-            help="File of an auxiliary plane, e.g. unf_y=unfiltered.yuv; may be repeated (default: from a VVC stream).",
-        ),
-    ] = field(default_factory=dict)
-    blocks: Annotated[
-        Source | None,
-        option(
-            "--blocks",
-            group=AUXILIARY,
-            help="CU table for networks that take depth, modes or cu_qp (default: from a VVC stream).",
-        ),
-    ] = None
-    slice_type: Annotated[
-        Literal["I", "P", "B"] | None,
-        option(
-            "--slice-type",
-            kind=Literal["I", "P", "B"],
-            group=AUXILIARY,
-            help="Slice type of all pictures, for networks that take it (default: stream).",
-        ),
-    ] = None
-    update: Annotated[
-        Source | None,
-        option("--update", group=AUXILIARY, help="Update of the weights for this sequence, from codecnn adapt."),
-    ] = None
-    decisions_file: Annotated[
-        Source | None,
-        option("--decisions", group=DECISIONS, help="Write the decisions as block statistics, e.g. d.vtmbmsstats."),
-    ] = None
-    qp_offsets: Annotated[
-        Sequence[int],
-        option(
-            "--qp-offsets",
-            parse=parse_qps,
-            shown="0",
-            group=DECISIONS,
-            help="QP offsets that the decisions try besides 0, e.g. -5,5.",
-        ),
-    ] = (0,)
-    ctu_size: Annotated[int, option("--ctu", group=DECISIONS, help="CTU size of the decisions in luma samples.")] = 128
-    memory: Memory = MEMORY
-    jobs: Annotated[
-        int,
-        option("-j", "--jobs", minimum=1, group=COMPUTATION, help="Number of processes, for .mkv and .mp4."),
-    ] = 1
-    progress: Annotated[
-        Progress | None, progress_bar("filtering", "picture", "Called with (pictures done, all pictures).")
-    ] = None
-
-    def video_options(self) -> dict[str, Any]:
-        """Return the arguments of `codecnn.open_video` for the source."""
-        return self.raw_format() | {"fps": self.fps, "frames": self.frames}
 
 
 @verb(FilterOptions)

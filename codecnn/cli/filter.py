@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from codecnn.api.filtering import FilteredFile, FilterOptions, filter_file
+from codecnn.api.filter_options import FilterOptions
+from codecnn.api.filtering import FilteredFile, filter_file
 from codecnn.cli.commands import command
 from codecnn.cli.console import err, print_facts, print_json
 
