@@ -16,7 +16,7 @@ from codecnn.pictures.files import stream_codec
 
 _CRF_OFFSETS = {"x265": 0, "x264": 3}
 """What is added to the value of -crf, by encoder."""
-_INTRA_OFFSETS = {"hevc": -5, "av1": 0}
+_INTRA_OFFSETS = {"hevc": -6, "av1": 0}
 """What is added to the slice QP of the last intra picture, by codec: of HEVC where blocks have QPs of their own, of AV1
 always, because its encoders raise the QP of inter pictures much, and code them well nevertheless."""
 _MEAN_OFFSETS = {"avc": -2}

@@ -83,7 +83,7 @@ def test_blocks_with_qps_of_their_own(tmp_path: Path) -> None:
     pictures = output_pictures(read_headers(adaptive))
     expected, qp = [], 0
     for picture in pictures:
-        qp = picture.slice_qps[0] - 5 if picture.slice_type == "I" else qp
+        qp = picture.slice_qps[0] - 6 if picture.slice_type == "I" else qp
         expected.append(qp)
     assert list(chosen.qps) == (expected if len(set(expected)) > 1 else expected[:1])
     fixed = code(tmp_path / "b.265", *X265, "log-level=error:qp=30:info=0:aq-mode=0:cutree=0")
