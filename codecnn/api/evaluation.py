@@ -87,8 +87,8 @@ class EvaluateOptions(RawVideo, NetworkComputation, ManyMachines, SequenceKeys):
             complete=complete_weights,
             help="Weights: a name from `codecnn models`, e.g. low_cost_17, or a file; repeat for several filters.",
             python="Or filters in memory: a module of torch as `codecnn.models.as_filter_network` takes it, or a "
-            "function of a `codecnn.pictures.files.Picture`, and of the slice QP if it has a parameter `qp`, that returns the "
-            "filtered picture.",
+            "function of a `codecnn.pictures.files.Picture`, and of the slice QP if it has a parameter `qp`, that "
+            "returns the filtered picture.",
         ),
     ]
     output: Annotated[

@@ -16,11 +16,9 @@ from codecnn.pictures.files import stream_codec
 
 _CRF_OFFSETS = {"x265": 0, "x264": 3}
 """What is added to the value of -crf, by encoder."""
-_INTRA_OFFSETS = {"hevc": -6, "av1": 0}
-"""What is added to the slice QP of the last intra picture, by codec: of HEVC where blocks have QPs of their own, of AV1
-always, because its encoders raise the QP of inter pictures much, and code them well nevertheless."""
-_MEAN_OFFSETS = {"avc": -2}
-"""What is added to the mean slice QP since the last intra picture, by codec, where blocks have QPs of their own."""
+_INTRA_OFFSETS = {"hevc": -6, "avc": 2, "av1": 0}
+"""What is added to the slice QP of the last intra picture, by codec: of HEVC and AVC where blocks have QPs of their own,
+of AV1 always, because its encoders raise the QP of inter pictures much and code them well nevertheless."""
 _LOW_DELAY_QPS = 3
 """Number of different slice QPs of the inter pictures of low delay."""
 
@@ -66,10 +64,6 @@ def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
         offset = _INTRA_OFFSETS[codec]
         values = [_clipped(qp + offset) for qp in _intra_qps(pictures, slices)]
         return StreamQps(_shortened(values), f"slice QP of intra pictures{f' {offset:+d}' if offset else ''}")
-    if codec in _MEAN_OFFSETS and not constant:
-        offset = _MEAN_OFFSETS[codec]
-        values = [_clipped(qp + offset) for qp in _mean_qps(pictures, slices)]
-        return StreamQps(_shortened(values), f"mean slice QP {offset:+d}")
     if all_intra_weights and (qp := sequence_qp(pictures)) is not None:
         return StreamQps((qp,), "QP of the sequence")
     return StreamQps(tuple(slices), "slice QPs")
@@ -90,29 +84,12 @@ def _shortened(values: Sequence[int]) -> tuple[int, ...]:
     return (values[0],) if len(set(values)) == 1 else tuple(values)
 
 
-def _periods(pictures: Sequence[StreamPicture]) -> list[int]:
-    """Return the number of the intra period of each picture: it begins with an intra picture in output order."""
-    period = 0
-    periods = []
-    for number, picture in enumerate(pictures):
-        period += number > 0 and picture.slice_type == "I"
-        periods.append(period)
-    return periods
-
-
 def _intra_qps(pictures: Sequence[StreamPicture], slices: Sequence[int]) -> list[int]:
-    """Return for each picture the slice QP of the first picture of its intra period."""
-    firsts: dict[int, int] = {}
-    return [firsts.setdefault(period, qp) for period, qp in zip(_periods(pictures), slices, strict=True)]
-
-
-def _mean_qps(pictures: Sequence[StreamPicture], slices: Sequence[int]) -> list[float]:
-    """Return for each picture the mean slice QP of its intra period."""
-    periods = _periods(pictures)
-    groups: dict[int, list[int]] = {}
-    for period, qp in zip(periods, slices, strict=True):
-        groups.setdefault(period, []).append(qp)
-    return [sum(groups[period]) / len(groups[period]) for period in periods]
+    """Return for each picture the slice QP of the last intra picture in output order; of the first picture before one."""
+    qps: list[int] = []
+    for picture, qp in zip(pictures, slices, strict=True):
+        qps.append(qp if picture.slice_type == "I" or not qps else qps[-1])
+    return qps
 
 
 def sequence_qp(pictures: Sequence[StreamPicture]) -> int | None:

@@ -92,8 +92,7 @@ def test_blocks_with_qps_of_their_own(tmp_path: Path) -> None:
 
 def test_bit_rate_of_x264(tmp_path: Path) -> None:
     path = code(tmp_path / "out.264", "-c:v", "libx264", "-b:v", "60k")
-    values = slices(path)
-    assert choose_qps(path, all_intra_weights=False).qps == (round(sum(values) / len(values) - 2),)
+    assert choose_qps(path, all_intra_weights=False).qps == (slices(path)[0] + 2,)
 
 
 def test_pictures_of_av1_take_the_qp_of_the_intra_picture(tmp_path: Path) -> None:
