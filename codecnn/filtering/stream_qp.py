@@ -17,8 +17,8 @@ from codecnn.pictures.files import stream_codec
 _CRF_OFFSETS = {"x265": 0, "x264": 3}
 """What is added to the value of -crf, by encoder."""
 _INTRA_OFFSETS = {"hevc": -6, "avc": 2, "av1": 0}
-"""What is added to the slice QP of the last intra picture, by codec: of HEVC and AVC where blocks have their own QPs, of
-AV1 always, because its encoders raise the QP of inter pictures much and code them well nevertheless."""
+"""What is added to the slice QP of the last intra picture, by codec: of HEVC and AVC where blocks have their own QPs,
+of AV1 always, because its encoders raise the QP of inter pictures much and code them well nevertheless."""
 _LOW_DELAY_QPS = 3
 """Number of different slice QPs of the inter pictures of low delay."""
 
