@@ -68,6 +68,8 @@ from .decoded import decode_file as decode_file
 from .decoded import has_loop_filter as has_loop_filter
 from .decoded import summary_of as summary_of
 from .decoded import unproven as unproven
+from .encoder_settings import EncoderSettings as EncoderSettings
+from .encoder_settings import read_encoder_settings as read_encoder_settings
 from .encoders.external import EncoderProgram as EncoderProgram
 from .encoders.external import ExternalCodec as ExternalCodec
 from .encoders.jvet_log import normalise_library_log as normalise_library_log

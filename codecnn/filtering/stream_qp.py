@@ -10,8 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codecnn.base.planes import MAX_QP
-from codecnn.codec import StreamPicture, output_pictures, read_headers, slice_qp
-from codecnn.codec.encoder_settings import EncoderSettings, read_encoder_settings
+from codecnn.codec import (
+    EncoderSettings,
+    StreamPicture,
+    output_pictures,
+    read_encoder_settings,
+    read_headers,
+    slice_qp,
+)
 from codecnn.pictures.files import stream_codec
 
 _CRF_OFFSETS = {"x265": 0, "x264": 3}
