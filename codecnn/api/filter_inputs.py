@@ -69,20 +69,25 @@ def open_output(
     return ContainerOutput(output, video.format, len(video), encoding, identity, carrier, video.tags)
 
 
-def told_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Video") -> "StreamQps":
-    """Return the QPs that the network takes, from the option or from the stream."""
+def told_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Video", chosen: bool) -> "StreamQps":
+    """Return the QPs that the network takes, from the option or from the stream.
+
+    Where neither has one, it is assumed for weights that codecnn chose, and an error for others.
+    """
     from codecnn.api.groups import read_qps
     from codecnn.evaluation import trained_on_intra
-    from codecnn.filtering import StreamQps, choose_qps
+    from codecnn.filtering import ASSUMED_QP, StreamQps, choose_qps
     from codecnn.pictures.files import stream_codec
 
     source, qp, complete = Path(options.source), read_qps(options.qp), options.frames is None
+    if qp is None and chosen and stream_codec(source) is None:
+        return StreamQps((ASSUMED_QP,), "assumed: name it with -q if you know it")
     if qp is not None or stream_codec(source) is None:
         return StreamQps(tuple(slice_qps(qp, source, video, complete)), "-q")
     # The slice QPs are read in any case, because their reader checks the number of pictures.
     slices = slice_qps(None, source, video, complete)
-    chosen = choose_qps(source, all_intra_weights=trained_on_intra(filter_.card))
-    return StreamQps(tuple(chosen.qps[: len(slices)]), chosen.source)
+    told = choose_qps(source, all_intra_weights=trained_on_intra(filter_.card))
+    return StreamQps(tuple(told.qps[: len(slices)]), told.source)
 
 
 def fitting_notes(options: "FilterOptions", card: "Card", qps: Sequence[int], pictures: int) -> list[str]:

@@ -22,10 +22,11 @@ from codecnn.base.parts import extension, find_extension
 
 if TYPE_CHECKING:
     from codecnn.base.runtime import Runtime
-    from codecnn.filtering import Choice
+    from codecnn.filtering import Choice, Effort
     from codecnn.pictures.files import ContainerOutput
 
 _POLL_SECONDS = 1.0
+_TIMED_PICTURES = 5
 
 STATISTICS_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
 """Suffixes of files with block statistics."""
@@ -130,7 +131,9 @@ def _filter_with(
     with ExitStack() as stack:
         video, carrier = open_pictures(options, stack)
         takes_qp = "qp" in filter_.planes
-        told = told_qps(options, filter_, video) if takes_qp or options.original is not None else None
+        told = (
+            told_qps(options, filter_, video, choice is not None) if takes_qp or options.original is not None else None
+        )
         qps = [0] if told is None else told.qps
         notes = fitting_notes(options, filter_.card, qps if takes_qp else [], len(video))
         output = open_output(options, video, carrier, filter_, {"qps": list(qps)})
@@ -215,6 +218,33 @@ def _filter_share(options: FilterOptions, model: Path | str, choice: "Choice | N
 
     torch.set_num_threads(max(1, torch.get_num_threads() // share[1]))
     _filter_with(options, model, choice, share)
+
+
+def time_choices(source: Path) -> "dict[Effort, tuple[Choice, float]]":
+    """Filter the first pictures of a stream at each effort.
+
+    Args:
+        source: The stream.
+
+    Returns:
+        By effort what codecnn chooses, and the time in seconds that a picture of 1920x1080 takes.
+    """
+    from codecnn.base.leftovers import temporary_folder
+    from codecnn.filtering import candidates
+    from codecnn.pictures.files import probe_stream
+
+    form = probe_stream(source).format
+    scale = 1920 * 1080 / (form.width * form.height)
+    times: dict[Effort, tuple[Choice, float]] = {}
+    measured: dict[str, float] = {}
+    with temporary_folder("timing") as folder:
+        for effort, choice in candidates(source).items():
+            if choice.weights not in measured:
+                options = FilterOptions(source, None, Path(folder) / "filtered.y4m", frames=_TIMED_PICTURES)
+                seconds = _filter_with(options, choice.weights, choice).seconds_per_picture
+                measured[choice.weights] = scale * (seconds or 0.0)
+            times[effort] = choice, measured[choice.weights]
+    return times
 
 
 def _check_combination(options: FilterOptions) -> None:

@@ -1,11 +1,13 @@
 """Commands on networks: list, complexity, and export to other formats."""
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.table import Column, Table
 
-from codecnn.api.groups import NoOptions
+from codecnn.api.groups import Source
 from codecnn.api.networks import ExportOptions, export
 from codecnn.base.errors import ConfigError, UsageError
 from codecnn.base.options import argument, option, record, verb
@@ -16,18 +18,37 @@ if TYPE_CHECKING:
     from codecnn.models import Card, ShippedWeights
 
 
-@verb(NoOptions)
-def models(_options: NoOptions) -> "list[ShippedWeights]":
-    """List the weights that `filter` and `evaluate` take by name, and the architectures that `train` takes."""
+@record
+class ModelsOptions:
+    """Options of `models`."""
+
+    _: KW_ONLY
+    stream: Annotated[
+        Source | None,
+        option("--for", kind=Path, help="Stream for which to list the weights that `filter` chooses by --effort."),
+    ] = None
+
+
+@verb(ModelsOptions)
+def models(options: ModelsOptions) -> "list[ShippedWeights]":
+    """List the weights that `filter` and `evaluate` take by name, and the architectures that `train` takes.
+
+    With --for the weights that `filter` chooses for a stream are listed, with the time that a picture of 1920x1080
+    takes on this machine.
+    """
     from codecnn.models import shipped_weights
 
     return sorted(shipped_weights(), key=lambda weights: (weights.card.kmac_per_pixel or 0.0, weights.name))
 
 
-@command("models", models, "codecnn models")
-def show_models(_options: NoOptions, shipped: "list[ShippedWeights]", as_json: bool) -> None:
+@command("models", models, "codecnn models --for video.mp4")
+def show_models(options: ModelsOptions, shipped: "list[ShippedWeights]", as_json: bool) -> None:
     """Print a table of the weights."""
     from codecnn.models import describe_model, list_models
+
+    if options.stream is not None:
+        _show_candidates(Path(options.stream), shipped, as_json)
+        return
 
     if as_json:
         known = list_models()
@@ -73,6 +94,28 @@ def show_models(_options: NoOptions, shipped: "list[ShippedWeights]", as_json: b
     out.print("* The architecture alone, e.g. low_cost_17, names these weights.")
     out.print("Integers of 8 bits are named with the suffix .int8, e.g. low_cost_17.int8.")
     out.print(f"Architectures without weights, for train and complexity: {', '.join(untrained)}")
+
+
+def _show_candidates(stream: Path, shipped: "list[ShippedWeights]", as_json: bool) -> None:
+    """Print the weights that `filter` chooses for a stream at each effort."""
+    from codecnn.api.filtering import time_choices
+
+    cards = {weights.full_name: weights.card for weights in shipped}
+    rows: list[dict[str, Any]] = []
+    for effort, (choice, seconds) in time_choices(stream).items():
+        test = cards[choice.weights].test
+        bd_rate = None if test is None else test.luma[1]
+        rows.append({"effort": effort, "weights": choice.weights, "reason": choice.reason, "bd_rate": bd_rate})
+        rows[-1]["seconds_per_1080p_picture"] = seconds
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("effort", "weights", "BD-rate Y of its test, %", "s for a picture of 1920x1080", box=None)
+    for row in rows:
+        rate = "not tested" if row["bd_rate"] is None else f"{row['bd_rate']:+.2f}"
+        table.add_row(row["effort"], row["weights"], rate, f"{row['seconds_per_1080p_picture']:.2g}")
+    print_table(table)
+    out.print(f"{stream}: {rows[0]['reason']}", soft_wrap=True, markup=False)
 
 
 def _facts(weights: "ShippedWeights") -> dict[str, Any]:

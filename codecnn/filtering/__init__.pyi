@@ -1,3 +1,4 @@
+from .choice import ASSUMED_QP as ASSUMED_QP
 from .choice import Choice as Choice
 from .choice import Effort as Effort
 from .choice import candidates as candidates

@@ -207,7 +207,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ("fly", 2, "no such command 'fly'; run codecnn --help"),
         ("flter -i a.yuv", 2, "Did you mean 'filter'?"),
         ("filter -i {yuv}", 2, "missing option '-o' / '--output'; example: codecnn filter -i video.mp4"),
-        ("filter -i {yuv} -o {tmp}/o.yuv", 1, "does not hold its slice QPs"),
+        ("filter -i {yuv} -m low_cost_5 -o {tmp}/o.yuv", 1, "does not hold its slice QPs"),
         ("filter -i {yuv} -q 30 -o {tmp}/o.yuv --encode libx264", 1, "is for videos in .mkv and .mp4"),
         ("nnpf write {root}/tests/data/vvc/tiny64x64_ai_qp32.266 -m {weights} -o {tmp}/o.265", 1, "in .266"),
         ("nnpf read {yuv}", 1, "is a file of pictures, not a coded stream"),

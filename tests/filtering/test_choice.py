@@ -48,5 +48,5 @@ def test_pictures_without_a_stream_say_what_is_assumed(tmp_path: Path) -> None:
     path = tmp_path / "clip_64x64.yuv"
     path.write_bytes(bytes(64 * 64 * 3 // 2))
     choice = choose_weights(path)
-    assert choice.weights == "low_cost_17.vvc"
+    assert choice.weights == "low_cost_17.hevc"
     assert "assumed" in choice.reason
