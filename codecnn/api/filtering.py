@@ -249,6 +249,8 @@ def time_choices(source: Path) -> "dict[Effort, tuple[Choice, float]]":
 
 def _check_combination(options: FilterOptions) -> None:
     """Raise ConfigError for options that do not fit together."""
+    if options.update is not None and options.model is None:
+        raise ConfigError("--update needs weights, those that it was made for: name them with -m")
     if options.original is None:
         reason = "needs --original: decisions are made against the original pictures"
         if options.decisions_file is not None:

@@ -35,6 +35,7 @@ FILES = {
     ),
     "decode": ("decode {stream} -o {output} -m {model}", ("stream", "model"), ("output",)),
     "partition": ("partition {streams} -o {output}", ("streams",), ("output",)),
+    "measure": ("measure {original} {videos} -o {output}", ("original", "videos"), ("output",)),
     "view": (
         "view {source} -o {output} --original {original} -m {model}",
         ("source", "original", "model"),

@@ -10,6 +10,7 @@ import torch
 from codecnn.api import filter_file
 from codecnn.api.config import checked
 from codecnn.base.errors import ConfigError, StoreError
+from codecnn.codec import output_pictures, read_headers
 from codecnn.dataset import Recipe, TrainingBatches, build_store, open_store
 from codecnn.evaluation import Entry, evaluate
 from codecnn.filtering import FloatFilter, slice_type_plane, stream_qps, stream_slice_types, unit_planes
@@ -164,22 +165,23 @@ def test_the_page_of_a_stream_shows_an_inter_picture_filtered(weights, golden_fi
     np.testing.assert_array_equal(shown.layers[FILTERED].y, filtered(stream, stream_qps(stream, 2), "IB")[1])
 
 
-def test_weights_for_all_intra_note_the_slice_qps_of_inter_pictures(stores, tmp_path):
-    """The QP is named if the clip has a second picture of the lowest temporal layer, the 17th, whose QP confirms it."""
+def test_weights_for_all_intra_take_the_qp_of_the_sequence(stores, tmp_path):
+    """The QP is known if the clip has a second picture of the lowest temporal layer, the 17th, whose QP confirms it."""
     write_clip(tmp_path / "long_64x64_30.yuv", FORM, 17)
     values = {"name": "long", "preset": "faster", "qp": [32], "ctu_size": 64, "codec": "vvc", "configuration": "ra"}
     recipe = checked(Recipe, values | {"sequences": [{"source": "long_64x64_30.yuv"}]}, "a test")
     long = build_store(recipe, tmp_path, tmp_path / "long")
 
-    def notes(store, model, **options):
+    def told(store, model, **options):
         source = store.units[0].path("bitstream")
-        result = filter_file(source, model, tmp_path / "filtered.y4m", exact=False, **options)
-        return [note for note in result.notes if "such networks gain more" in note]
+        return filter_file(source, model, tmp_path / "filtered.y4m", exact=False, **options)
 
-    assert len(notes(long, "low_cost_5")) == 1
-    assert "of a sequence of QP 32" in notes(long, "low_cost_5")[0]
-    assert "(-q 32)" in notes(long, "low_cost_5")[0]
-    assert notes(long, "low_cost_5", frames=5) == notes(stores["ra"], "low_cost_5") == []
-    assert notes(long, "low_cost_5", qp=32) == []
-    assert notes(long, "low_cost_17.vvc_video") == []
-    assert notes(stores["ai"], "low_cost_5") == []
+    slices = [picture.slice_qps[0] for picture in output_pictures(read_headers(long.units[0].path("bitstream")))]
+    result = told(long, "low_cost_5")
+    assert (result.qps, result.qp_source) == ((32,), "QP of the sequence")
+    assert any("low_cost_17.vvc_video_mc" in note for note in result.notes)
+    assert len(set(slices)) > 1
+    assert list(told(long, "low_cost_17.vvc_video").qps) == slices
+    assert told(long, "low_cost_5", qp=30).qps == (30,)
+    assert len(told(stores["ra"], "low_cost_5").qps) > 1
+    assert told(stores["ai"], "low_cost_5").notes == ()

@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from codecnn.pictures.files import VideoFormat, create_video, open_video
-from codecnn.viewer import PageServer, build_page, view
+from codecnn.viewer import Page as ViewedPage
+from codecnn.viewer import PageServer, stream_pictures, view
 from tests.helpers.browser import Browser, needs_chromium
 from tests.helpers.pages import Page
 
@@ -91,7 +92,7 @@ def opened(folder):
 
 def test_served_page_fetches_its_pictures(golden_file, tmp_path):
     stream = golden_file("hevc/clip_rab_amp_qp32.265")
-    page = build_page(stream, frames=3)
+    page = ViewedPage.of(stream.name, stream_pictures(stream, 0, 3))
     with PageServer(page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for path, host, status in (("", "example.org", 403), ("chunk/9999", None, 404)):
