@@ -161,7 +161,7 @@ class EvaluateOptions(RawVideo, NetworkComputation, ManyMachines, SequenceKeys):
             parse=_parse_metrics,
             shown="psnr",
             group=MEASUREMENT,
-            help="Quality metrics, a comma list of psnr, ssim, ms-ssim, vmaf.",
+            help="Quality metrics, a comma list of psnr, ssim, ms-ssim, vmaf, vmaf-neg, xpsnr.",
         ),
     ] = ("psnr",)
     prune: Annotated[

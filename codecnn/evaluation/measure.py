@@ -3,6 +3,7 @@
 Only this module and `crops` read pictures; the other modules of the evaluation work on the records they return.
 """
 
+import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,10 +19,24 @@ from codecnn.base.leftovers import temporary_folder
 from codecnn.dataset import PictureRecord, Unit
 from codecnn.filtering import Decisions, Filtered, PictureFilter, filter_and_decide, sequence_pays, unit_planes
 from codecnn.pictures.files import Picture, create_video
-from codecnn.pictures.metrics import MIN_SIDE, ctu_grid, ctu_means, mean_psnr, ms_ssim, mse, ssim, vmaf
+from codecnn.pictures.metrics import (
+    MIN_SIDE,
+    VMAF_NEG_MODEL,
+    ctu_grid,
+    ctu_means,
+    mean_psnr,
+    ms_ssim,
+    mse,
+    ssim,
+    vmaf,
+    xpsnr,
+)
 
-METRICS = ("psnr", "ssim", "ms_ssim", "vmaf")
+METRICS = ("psnr", "ssim", "ms_ssim", "vmaf", "vmaf_neg", "xpsnr")
 """Names of the quality metrics that an evaluation can measure."""
+
+_FROM_FILES = ("vmaf", "vmaf_neg", "xpsnr")
+"""Metrics that read their pictures from a file; the others take arrays."""
 
 UNKNOWN_DEVICE = "unknown"
 """Device of a cell whose file does not name one."""
@@ -43,6 +58,8 @@ class PictureMeasure(BaseModel):
         scales: With decisions, the residual scale of each component.
         qp_offset: With decisions, the offset added to the slice QP at the network's input.
         vmaf: VMAF of the picture.
+        vmaf_neg: VMAF NEG of the picture.
+        xpsnr: XPSNR of luma in dB; None for equal pictures.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -57,6 +74,8 @@ class PictureMeasure(BaseModel):
     scales: dict[str, float] | None = None
     qp_offset: int | None = None
     vmaf: float | None = None
+    vmaf_neg: float | None = None
+    xpsnr: float | None = None
 
     def psnrs(self, bit_depth: int) -> list[float | None]:
         """Compute the PSNR of each plane in dB; None for a plane without error."""
@@ -64,7 +83,7 @@ class PictureMeasure(BaseModel):
 
     def perceptual(self) -> dict[str, float | None]:
         """Return the measures other than errors that were taken, by name."""
-        return self.model_dump(include={"ssim", "ms_ssim", "vmaf"}, exclude_unset=True)
+        return self.model_dump(include={"ssim", "ms_ssim", *_FROM_FILES}, exclude_unset=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields that were measured."""
@@ -127,7 +146,7 @@ def measure_decoded(unit: Unit, metrics: Sequence[str]) -> list[PictureMeasure]:
     """
     with unit.originals() as originals, unit.decoded() as decoded:
         pictures = [_quality(a, b, metrics) for a, b in zip(originals, decoded, strict=True)]
-    return _with_vmaf(pictures, unit, unit.decoded_path, metrics)
+    return _with_scores(pictures, unit, unit.decoded_path, metrics)
 
 
 def measure_filtered(
@@ -150,8 +169,7 @@ def measure_filtered(
         mse_y_filtered (sample units squared) and flag (true if luma of the CTU is filtered, null without decisions).
     """
     pictures, tables, all_decisions = [], [], []
-    # VMAF reads its pictures from a file; the other metrics take arrays.
-    needs_file = "vmaf" in metrics
+    needs_file = any(name in metrics for name in _FROM_FILES)
     with temporary_folder("evaluate") if needs_file else nullcontext("") as folder:
         path = Path(folder) / "filtered.yuv"
         writing = create_video(path, unit.format) if needs_file else nullcontext()
@@ -171,7 +189,7 @@ def measure_filtered(
         table = pa.concat_tables(tables)
         if all_decisions and not sequence_pays(all_decisions):
             return _switched_off(unit, pictures, table, metrics)
-        return _with_vmaf(pictures, unit, path, metrics), table
+        return _with_scores(pictures, unit, path, metrics), table
 
 
 def _switched_off(
@@ -198,11 +216,23 @@ def _quality(original: Picture, picture: Picture, metrics: Sequence[str], **fact
     return PictureMeasure(mse=_mses(original, picture), **facts)
 
 
-def _with_vmaf(pictures: list[PictureMeasure], unit: Unit, path: Path, metrics: Sequence[str]) -> list[PictureMeasure]:
-    if "vmaf" not in metrics:
-        return pictures
-    scores = vmaf(unit.original_path, path, unit.format)
-    return [picture.model_copy(update={"vmaf": score}) for picture, score in zip(pictures, scores, strict=True)]
+def _with_scores(
+    pictures: list[PictureMeasure], unit: Unit, path: Path, metrics: Sequence[str]
+) -> list[PictureMeasure]:
+    """Add the metrics that filters of ffmpeg compute from the files of all pictures."""
+    scores: dict[str, list[float]] = {}
+    if "vmaf" in metrics:
+        scores["vmaf"] = vmaf(unit.original_path, path, unit.format)
+    if "vmaf_neg" in metrics:
+        scores["vmaf_neg"] = vmaf(unit.original_path, path, unit.format, model=VMAF_NEG_MODEL)
+    if "xpsnr" in metrics:
+        scores["xpsnr"] = [luma for luma, *_ in xpsnr(unit.original_path, path, unit.format)]
+    return [
+        picture.model_copy(
+            update={name: each[number] if math.isfinite(each[number]) else None for name, each in scores.items()}
+        )
+        for number, picture in enumerate(pictures)
+    ]
 
 
 def _mses(original: Picture, picture: Picture) -> tuple[float, ...]:

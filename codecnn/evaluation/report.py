@@ -40,6 +40,7 @@ _TITLES = {name: name.upper() for name in QUALITIES} | {
     "yuv_611": "YUV 6:1:1",
     "yuv_mse": "YUV MSE",
     "ms_ssim": "MS-SSIM",
+    "vmaf_neg": "VMAF NEG",
 }
 _FOOTER = {"weights_sha256", "encoder", "psnr_peak", "split", "loss_to_float"}
 """Fields of the results that only the footer of the page shows."""

@@ -20,7 +20,7 @@ PSNRS = (*PLANES, "yuv_611", "yuv_mse")
 SIMILARITIES = ("ssim", "ms_ssim")
 """Structural similarities, which enter BD-rates as -10 log10(1 - s)."""
 
-PERCEPTUAL = (*SIMILARITIES, "vmaf")
+PERCEPTUAL = (*SIMILARITIES, "vmaf", "vmaf_neg", "xpsnr")
 """Quality measures other than PSNRs."""
 
 QUALITIES = (*PSNRS, *PERCEPTUAL)

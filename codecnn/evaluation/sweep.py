@@ -69,7 +69,7 @@ def evaluate(
         store: The store.
         split: Split to evaluate, e.g. "test".
         output: Folder to write to.
-        metrics: Names from "psnr", "ssim", "ms_ssim" and "vmaf".
+        metrics: Names from "psnr", "ssim", "ms_ssim", "vmaf", "vmaf_neg" and "xpsnr".
         decisions: "none", "ctu" or "full".
         shard: (i, n): measure every n-th cell, starting with the i-th.
         scheduler: Address of a dask scheduler whose workers measure; None measures in this process.

@@ -17,7 +17,7 @@ from codecnn.evaluation import Entry, evaluate, measure_filtered, parse_metrics,
 from codecnn.filtering import decide_picture
 from codecnn.models import as_card, create_model, save_weights
 from codecnn.pictures.files import Picture, create_video
-from codecnn.pictures.metrics import psnr, ssim, vmaf
+from codecnn.pictures.metrics import VMAF_NEG_MODEL, psnr, ssim, vmaf, xpsnr
 from tests.helpers.filters import Toward, rate_rows, toward_entry
 from tests.helpers.networks import SMALL, awaken
 
@@ -237,7 +237,9 @@ def test_several_filters(store, originals, tmp_path):
 
 def test_metrics_other_than_psnr(store, originals, tmp_path):
     entry = toward_entry(originals)
-    (results,) = evaluate([entry], store, "test", tmp_path, metrics=["psnr", "ssim", "ms_ssim", "vmaf"])
+    (results,) = evaluate(
+        [entry], store, "test", tmp_path, metrics=["psnr", "ssim", "ms_ssim", "vmaf", "vmaf_neg", "xpsnr"]
+    )
     unit = next(unit for unit in store.units if unit.name == "a" and unit.qp == 42)
     row = next(row for row in results.sequences if (row.name, row.qp) == ("a", 42))
     source, decoded = first_pictures(unit)
@@ -252,6 +254,9 @@ def test_metrics_other_than_psnr(store, originals, tmp_path):
     assert row.after.psnr["yuv_mse"] == pytest.approx(10 * np.log10(1020**2 / ((a - b) ** 2).mean()))
     assert row.after.perceptual["vmaf"] == vmaf(unit.original_path, tmp_path / "f.yuv", unit.format)[0]
     assert row.before.perceptual["vmaf"] != row.after.perceptual["vmaf"]
+    neg = vmaf(unit.original_path, tmp_path / "f.yuv", unit.format, model=VMAF_NEG_MODEL)[0]
+    assert row.after.perceptual["vmaf_neg"] == neg
+    assert row.after.perceptual["xpsnr"] == xpsnr(unit.original_path, tmp_path / "f.yuv", unit.format)[0][0]
     # 208x144 is too small for five scales.
     assert row.before.perceptual["ms_ssim"] is None
     assert row.before.psnr_of_mean_mse["y"] == pytest.approx(row.before.psnr["y"])
