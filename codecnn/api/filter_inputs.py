@@ -50,17 +50,26 @@ def open_output(
     """
     from codecnn.base.files import content_sha256
     from codecnn.filtering import filter_key
-    from codecnn.pictures.files import ContainerOutput, Encoding, is_container
+    from codecnn.pictures.files import (
+        OTHER_CONTAINERS,
+        STANDARD_STREAM,
+        ContainerOutput,
+        Encoding,
+        is_container,
+        standard_input,
+    )
 
     output = Path(options.output)
     if not is_container(output):
+        if output.suffix.lower() in OTHER_CONTAINERS:
+            raise ConfigError(f"{output}: videos are written as .mkv or .mp4, and pictures alone as .y4m or .yuv")
         if options.encode is not None:
             raise ConfigError(f"--encode is for videos in .mkv and .mp4, not for {output}")
         return output
     files = [options.blocks, options.update, options.original, *options.planes.values()]
     identity = facts | {
         "codecnn": __version__,
-        "source": content_sha256(options.source),
+        "source": content_sha256(standard_input() if str(options.source) == STANDARD_STREAM else options.source),
         "filter": filter_key(filter_),
         "files": [content_sha256(file) for file in files if file is not None],
         "frames": options.frames,

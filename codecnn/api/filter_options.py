@@ -65,7 +65,7 @@ class FilterOptions(RawVideo, NetworkComputation):
         option(
             "--encode",
             help='Encoder of ffmpeg and its options for .mkv and .mp4, e.g. "libx265 -crf 16" (default: lossless FFV1 '
-            "in .mkv, libx264 -crf 12 in .mp4).",
+            "in .mkv, libx264 -crf 8 in .mp4).",
         ),
     ] = None
     frames: Frames = None

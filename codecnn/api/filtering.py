@@ -4,6 +4,8 @@ PyTorch takes seconds to import, so packages that need it are imported inside th
 """
 
 import multiprocessing
+import os
+import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 1.0
 _TIMED_PICTURES = 5
+_INTEGER_BIT_DEPTH = 10
+"""Largest bit depth of pictures that the shipped integer networks take."""
 
 STATISTICS_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
 """Suffixes of files with block statistics."""
@@ -86,6 +90,7 @@ def filter_file(options: FilterOptions) -> FilteredFile:
     from codecnn.dataset import input_files
     from codecnn.filtering import choose_weights
     from codecnn.models import weights_files, weights_path
+    from codecnn.pictures.files import is_coded, probe_stream
 
     source, model = Path(options.source), None if str(options.model) == AUTO else options.model
     files = [options.original, options.blocks, options.update, *options.planes.values()]
@@ -100,6 +105,8 @@ def filter_file(options: FilterOptions) -> FilteredFile:
         _check_carried(options)
         return extension("signalling.filter_carried")(options)  # type: ignore[no-any-return]
     choice = choose_weights(source, options.effort)
+    if options.exact is None and is_coded(source) and probe_stream(source).format.bit_depth > _INTEGER_BIT_DEPTH:
+        options = replace(options, exact=False)
     return _filter_with(options, choice.weights, choice)
 
 
@@ -212,10 +219,18 @@ def _share_segments(
     return output.refresh() - before
 
 
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended."""
+    while os.getppid() == parent:
+        time.sleep(_POLL_SECONDS)
+    os._exit(1)
+
+
 def _filter_share(options: FilterOptions, model: Path | str, choice: "Choice | None", share: tuple[int, int]) -> None:
     """Filter a part of the segments of a container, in a process of its own."""
     import torch
 
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     torch.set_num_threads(max(1, torch.get_num_threads() // share[1]))
     _filter_with(options, model, choice, share)
 

@@ -13,6 +13,7 @@ from .ffmpeg import ffmpeg_path as ffmpeg_path
 from .ffmpeg import output_of as output_of
 from .ffmpeg import require_encoder as require_encoder
 from .ffmpeg import run as run
+from .files import OTHER_CONTAINERS as OTHER_CONTAINERS
 from .files import VideoSummary as VideoSummary
 from .files import VideoWriter as VideoWriter
 from .files import check_video as check_video
@@ -37,6 +38,7 @@ from .pictures import downscale as downscale
 from .pictures import pad_to_even as pad_to_even
 from .pictures import pad_to_size as pad_to_size
 from .pipes import STANDARD_STREAM as STANDARD_STREAM
+from .pipes import standard_input as standard_input
 from .probing import StreamInfo as StreamInfo
 from .probing import probe_stream as probe_stream
 from .raw import forget_pages as forget_pages

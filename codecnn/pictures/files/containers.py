@@ -27,10 +27,10 @@ from codecnn.pictures.files.pictures import VideoTags
 CONTAINER_SUFFIXES = (".mkv", ".mp4")
 """Suffixes of the containers that are written."""
 
-_ENCODERS = {".mkv": "ffv1 -level 3 -g 1 -slicecrc 1", ".mp4": "libx264 -crf 12"}
+_ENCODERS = {".mkv": "ffv1 -level 3 -g 1 -slicecrc 1", ".mp4": "libx264 -crf 8 -tune psnr"}
 """Encoder and its options by suffix, where none are named."""
 _REFUSED = re.compile(
-    r"-(i|f|map.*|vf|af|filter.*|lavfi|s|r|vn|an|y|n|t|to|ss|frames.*|pix_fmt|fps_mode|vsync|c|c:.*|codec.*)"
+    r"-(i|f|map.*|vf|af|filter.*|lavfi|s|r|vn|an|y|n|t|to|ss|frames.*|pix_fmt|fps_mode|vsync|pass.*|c|c:.*|codec.*)"
 )
 """Options of ffmpeg that would change which pictures are coded, or where they go."""
 _FRAME_DATA = (
@@ -64,7 +64,7 @@ class Encoding:
 
     @classmethod
     def parse(cls, text: str | None, output: Path) -> "Encoding":
-        """Parse text such as "libx265 -crf 16"; None takes lossless FFV1 for .mkv and libx264 -crf 12 for .mp4.
+        """Parse text such as "libx265 -crf 16"; None takes lossless FFV1 for .mkv and libx264 -crf 8 for .mp4.
 
         Raises:
             ConfigError: The text has no encoder, or an option that is not one of the encoder.
@@ -207,14 +207,15 @@ class ContainerOutput:
         raw = ["-f", "rawvideo", "-pix_fmt", pix_fmt, "-video_size", f"{form.width}x{form.height}"]
         raw += ["-framerate", str(self.rate), "-i", "pipe:0"]
         if carrier is None:
-            full = "pc" if "COLORRANGE=FULL" in self._tags.comments else "tv"
-            aspect = self._tags.aspect.replace(":", "/")
+            full = "pc" if "COLORRANGE=FULL" in self._tags.comments and self._keeps_range else "tv"
+            aspect = "1/1" if self._tags.aspect == "0:0" else self._tags.aspect.replace(":", "/")
             argv += [*raw, "-vf", f"setparams=range={full},setsar={aspect}"]
         else:
             # The first decoded picture, repeated, gives the filtered ones its tags: colour, rotation, HDR metadata.
             clock = f"settb={1 / self.rate},setpts=N"
             clean = "".join(f",sidedata=mode=delete:type={name}" for name in _FRAME_DATA)
-            tags = f"setparams={carrier.colour}"
+            colour = carrier.colour if self._keeps_range else carrier.limited_colour
+            tags = f"setparams={colour}"
             argv += ["-noautorotate", "-threads", "1", *carrier.input_arguments(), *raw]
             argv += ["-filter_complex"]
             argv += [
@@ -224,6 +225,18 @@ class ContainerOutput:
             argv += ["-map", "[coded]"]
         argv += ["-fps_mode", "passthrough", "-c:v", self._encoding.encoder, *self._encoding.options]
         return [*argv, "-pix_fmt", pix_fmt, "-map_metadata", "-1", "-f", "matroska", file_url(output)]
+
+    @property
+    def _full_range(self) -> bool:
+        """Whether the samples have full range, where the segments do not say so."""
+        if self._keeps_range:
+            return False
+        return self._carrier.full_range if self._carrier is not None else "COLORRANGE=FULL" in self._tags.comments
+
+    @property
+    def _keeps_range(self) -> bool:
+        """Whether ffmpeg codes samples of full range as they are; it would scale them for FFV1."""
+        return self._encoding.encoder != "ffv1"
 
     def join(self) -> None:
         """Join all segments into the container and remove them.
@@ -241,7 +254,9 @@ class ContainerOutput:
         files = [self._file(segment) for segment in self._segments]
         sizes = [len(segment) for segment in self._segments]
         with atomic_path(self.path) as part:
-            self.notes += join_segments(files, sizes, self.rate, (shown, time_base), part, self.path, self._carrier)
+            self.notes += join_segments(
+                files, sizes, self.rate, (shown, time_base), part, self.path, self._carrier, full_range=self._full_range
+            )
         self._remove_segments()
         (self._folder / _RECORD).unlink()
         with contextlib.suppress(OSError):

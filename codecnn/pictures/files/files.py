@@ -32,8 +32,13 @@ from codecnn.pictures.files.stills import (
 from codecnn.pictures.files.streams import STANDARD_NAMES, count_packets, open_stream
 from codecnn.pictures.files.y4m import format_frame_line, format_header, open_y4m
 
-_CONTAINERS = {".mp4", ".mkv", ".mov", ".avi", ".webm", ".ivf"}
+_CONTAINERS = {
+    *(".mp4", ".mkv", ".mov", ".avi", ".webm", ".ivf", ".ts", ".m2ts", ".mts", ".m4v", ".mpg", ".mpeg", ".vob"),
+    *(".wmv", ".flv", ".3gp", ".ogv", ".mxf"),
+}
 _STREAMS = {".obu", ".264", ".h264", ".265", ".h265", ".hevc", ".266", ".h266", ".vvc"}
+OTHER_CONTAINERS = frozenset(_CONTAINERS)
+"""Suffixes of containers."""
 _NOT_RAW = STILL_SUFFIXES | _CONTAINERS | _STREAMS
 """Suffixes that `create_video` refuses because programs take such files for something else."""
 

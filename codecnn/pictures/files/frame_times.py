@@ -60,14 +60,14 @@ def read_frame_times(path: Path, count: int) -> FrameTimes:
     if len(packets) != count:
         raise ConfigError(
             f"{path} has an edit list that repeats or leaves out pictures ({len(packets)} of {count} are played): "
-            "convert it first, e.g. with ffmpeg -i IN -c:v ffv1 OUT.mkv"
+            "convert it first, e.g. with ffmpeg -i IN -map 0 -c copy -c:v ffv1 OUT.mkv"
         )
     ordered = sorted((int(time or 0), hidden) for time, hidden in packets)
     times = tuple(time for time, _ in ordered)
     shown = tuple(not hidden for _, hidden in ordered)
     if len(set(times)) < len(times) or not any(shown):
         raise ConfigError(
-            f"{path} has pictures with equal times: convert it first, e.g. ffmpeg -i IN -c:v ffv1 OUT.mkv"
+            f"{path} has pictures with equal times: convert it, e.g. ffmpeg -i IN -map 0 -c copy -c:v ffv1 OUT.mkv"
         )
     offset = times[shown.index(True)] * time_base - start
     return FrameTimes(times, shown, time_base, offset, roles, metadata)

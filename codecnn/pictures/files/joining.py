@@ -5,11 +5,13 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+from av.stream import Disposition
 
 from codecnn.base.errors import EncoderError, FormatError
 from codecnn.base.leftovers import temporary_folder
 from codecnn.pictures.files.carrier import Carrier
 from codecnn.pictures.files.ffmpeg import ffmpeg_path, file_url, reason_of, run
+from codecnn.pictures.files.formats import frame_rate
 
 _MUXERS = {".mkv": "matroska", ".mp4": "mp4"}
 _TEXT_SUBTITLES = ("subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text")
@@ -32,6 +34,8 @@ def join_segments(
     output: Path,
     name: Path,
     carrier: Carrier | None,
+    *,
+    full_range: bool = False,
 ) -> list[str]:
     """Join segments, give the pictures their times, and add what the carrier has besides them.
 
@@ -43,6 +47,7 @@ def join_segments(
         output: File to write.
         name: Final name of the file, whose suffix selects the container.
         carrier: Video with sound, subtitles and so on; None: there is nothing else.
+        full_range: The samples have full range, which the segments do not say.
 
     Returns:
         Sentences about what the output lacks.
@@ -54,7 +59,7 @@ def join_segments(
     suffix = name.suffix.lower()
     with temporary_folder("joined") as folder:
         video = Path(folder) / f"video{suffix}"
-        _write_video(segments, sizes, rate, times, video)
+        _write_video(segments, sizes, rate, times, video, full_range)
         argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "error", "-y"]
         if carrier is None or carrier.times is None:
             argv += ["-i", file_url(video), "-map", "0", "-c", "copy"]
@@ -63,11 +68,15 @@ def join_segments(
             argv += ["-itsoffset", f"{float(carrier.times.offset):.6f}", "-i", file_url(video)]
             others, notes = _other_streams(carrier, suffix, name)
             argv += others
+            if len(times[0]) < len(carrier.times.times) - carrier.times.shown.count(False):
+                # Fewer pictures were asked for: what follows them is left out.
+                argv += ["-t", f"{float(carrier.times.offset + _length(times)):.6f}"]
         if carrier is not None and carrier.info.tags.aspect not in ("1:1", "0:0"):
             # Matroska would lose the sample aspect ratio, which ffmpeg takes as that of the whole picture.
             form = carrier.info.format
             shape = Fraction(carrier.info.tags.aspect.replace(":", "/")) * form.width / form.height
             argv += ["-aspect:v:0", f"{shape.numerator}:{shape.denominator}"]
+        argv += ["-r:v:0", str(_mean_rate(times))] if len(times[0]) > 1 else []
         argv += ["-tag:v", "hvc1"] if suffix == ".mp4" and _codec(video) == "hevc" else []
         argv += ["-f", _MUXERS[suffix], file_url(output)]
         try:
@@ -78,12 +87,25 @@ def join_segments(
     return notes
 
 
+def _length(times: Times) -> Fraction:
+    """Return the time in seconds from the first picture to the end of the last, which takes the mean time."""
+    shown, time_base = times
+    return (shown[-1] - shown[0]) * time_base * Fraction(len(shown), max(len(shown) - 1, 1))
+
+
+def _mean_rate(times: Times) -> Fraction:
+    """Return the mean number of pictures per second."""
+    return frame_rate(Fraction(len(times[0])) / _length(times))
+
+
 def _codec(path: Path) -> str:
     with av.open(file_url(path)) as container:
         return container.streams.video[0].codec_context.name
 
 
-def _write_video(segments: Sequence[Path], sizes: Sequence[int], rate: Fraction, times: Times, output: Path) -> None:
+def _write_video(
+    segments: Sequence[Path], sizes: Sequence[int], rate: Fraction, times: Times, output: Path, full_range: bool
+) -> None:
     """Write the pictures of all segments into one container without coding them again."""
     shown, time_base = times
     delay = max(_reordering(path, rate) for path in segments)
@@ -94,7 +116,10 @@ def _write_video(segments: Sequence[Path], sizes: Sequence[int], rate: Fraction,
             with av.open(file_url(path)) as segment:
                 coded = segment.streams.video[0]
                 if stream is None:
-                    stream = container.add_stream_from_template(coded)
+                    # Without the codec, so that codecs serve of which PyAV has no encoder.
+                    stream = container.add_stream_from_template(coded, opaque=not full_range)
+                    if full_range:
+                        stream.codec_context.color_range = 2
                     stream.time_base = time_base
                     settings = coded.codec_context.extradata
                 if coded.codec_context.extradata != settings:
@@ -124,7 +149,7 @@ def _reordering(path: Path, rate: Fraction) -> int:
     """Return by how many pictures the output order lags behind the coding order in a segment."""
     with av.open(file_url(path)) as segment:
         stream = segment.streams.video[0]
-        if not stream.codec_context.has_b_frames:
+        if stream.codec_context.name == "ffv1":
             return 0
         packets = [packet for packet in segment.demux(stream) if packet.size]
     return max(position - _number(packet, rate) for position, packet in enumerate(packets))
@@ -146,6 +171,9 @@ def _other_streams(carrier: Carrier, suffix: str, name: Path) -> tuple[list[str]
     left_out = []
     subtitles: list[str] = []
     with av.open(file_url(carrier.path), options={"protocol_whitelist": "file"}) as container:
+        tracks = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
+        if len(tracks) > 1:
+            notes.append(f"{name} has the first video track only")
         for stream in container.streams:
             codec = stream.codec_context.name if stream.codec_context is not None else None
             if stream.type == "data":

@@ -198,3 +198,46 @@ def test_interlaced_video_is_refused(tmp_path: Path) -> None:
 def test_wrong_encoders_are_refused(text: str, tmp_path: Path) -> None:
     with pytest.raises((ConfigError, ToolMissingError)):
         Encoding.parse(text, tmp_path / "out.mkv")
+
+
+@pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
+def test_full_range_stays(tmp_path: Path, name: str) -> None:
+    source = tmp_path / "full.mp4"
+    run(
+        *("-f", "lavfi", "-i", "testsrc2=s=96x64:r=25:d=0.4", "-vf", "scale=out_range=pc,format=yuvj420p"),
+        *("-c:v", "libx264", "-crf", "20", source),
+    )
+    copy(source, tmp_path / name)
+    with av.open(str(tmp_path / name)) as container:
+        assert int(container.streams.video[0].codec_context.color_range) == 2
+    for before, after in zip(open_video(source), open_video(tmp_path / name), strict=True):
+        difference = np.abs(before.y.astype(int) - after.y.astype(int)).max()
+        assert difference == 0 if name.endswith("mkv") else difference < 16
+
+
+def test_pictures_that_are_close_in_time(tmp_path: Path) -> None:
+    source = tmp_path / "close.mp4"
+    run(
+        *("-f", "lavfi", "-i", "testsrc2=s=96x64:r=30:d=1", "-vf", "settb=1/600,setpts='N*20-9*eq(mod(N,5),4)*20/10'"),
+        *("-fps_mode", "passthrough", "-enc_time_base", "1:600", "-pix_fmt", "yuv420p", "-c:v", "libx264", source),
+    )
+    copy(source, tmp_path / "out.mp4")
+    assert shown_times(tmp_path / "out.mp4") == pytest.approx(shown_times(source), abs=1e-4)
+
+
+def test_encoders_of_which_pyav_has_none(phone: Path, tmp_path: Path) -> None:
+    copy(phone, tmp_path / "out.mkv", "libvvenc -preset faster -qp 30")
+    assert shown_times(tmp_path / "out.mkv") == pytest.approx(shown_times(phone), abs=0.0011)
+
+
+def test_a_pipe_is_written_into_a_container(phone: Path, tmp_path: Path) -> None:
+    video = open_video(phone)
+    output = ContainerOutput(
+        tmp_path / "out.mkv", video.format, 3, Encoding.parse(None, tmp_path / "out.mkv"), {}, None, video.tags
+    )
+    for segment in output.missing:
+        with output.segment(segment) as writer:
+            for number in segment:
+                writer.write(video[number])
+    output.join()
+    assert np.array_equal(open_video(tmp_path / "out.mkv")[2].y, video[2].y)
