@@ -14,6 +14,8 @@ from codecnn.pictures.files.ffmpeg import ffmpeg_path, file_url, reason_of, run
 from codecnn.pictures.files.formats import frame_rate
 
 _MUXERS = {".mkv": "matroska", ".mp4": "mp4"}
+_IN_MP4 = ("h264", "hevc", "av1", "libdav1d", "vvc")
+"""PyAV's names of decoders of codecs that .mp4 holds."""
 _TEXT_SUBTITLES = ("subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text")
 """ffmpeg's names of subtitles that are text, which .mp4 can hold after conversion."""
 _CODED_FORM_TAGS = (
@@ -58,7 +60,9 @@ def join_segments(
     """
     suffix = name.suffix.lower()
     with temporary_folder("joined") as folder:
-        video = Path(folder) / f"video{suffix}"
+        # Matroska states no decoding times, and ffmpeg does not know those of reordered pictures of VVC.
+        stated = ".mp4" if _codec(segments[0]) in _IN_MP4 else suffix
+        video = Path(folder) / f"video{stated}"
         _write_video(segments, sizes, rate, times, video, full_range)
         argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "error", "-y"]
         if carrier is None or carrier.times is None:
