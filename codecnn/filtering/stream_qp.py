@@ -11,7 +11,6 @@ from pathlib import Path
 
 from codecnn.base.planes import MAX_QP
 from codecnn.codec import (
-    EncoderSettings,
     StreamPicture,
     output_pictures,
     read_encoder_settings,
@@ -45,9 +44,9 @@ class StreamQps:
 def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
     """Choose the QPs that a filter takes for the pictures of a stream.
 
-    The sources, in this order: the value of -crf that x264 or x265 wrote into the stream; slice QPs with an offset,
-    where blocks may have QPs of their own; the QP of the sequence for weights that were trained on intra pictures; the
-    slice QPs.
+    The sources, in this order: the value of -crf or -qp that x264 or x265 wrote into the stream; slice QPs with an
+    offset, where blocks may have QPs of their own; the QP of the sequence for weights that were trained on intra
+    pictures; the slice QPs.
 
     Args:
         path: Stream of VVC, HEVC, AVC or AV1, also in a container.
@@ -62,23 +61,18 @@ def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
     info = read_headers(path)
     pictures = output_pictures(info)
     settings = read_encoder_settings(path)
-    if settings is not None and (told := _qp_of_crf(settings)) is not None:
-        return StreamQps((told,), f"crf {settings.quality:g} of {settings.program}")
+    if settings is not None and settings.quality is not None:
+        offset = _CRF_OFFSETS[settings.program] if settings.rate_control == "crf" else 0
+        kind = "crf" if settings.rate_control == "crf" else "qp"
+        return StreamQps((_clipped(settings.quality + offset),), f"{kind} {settings.quality:g} of {settings.program}")
     slices = [slice_qp(picture, path) for picture in pictures]
-    constant = not info.block_qps or (settings is not None and settings.rate_control == "cqp")
-    if codec in _INTRA_OFFSETS and (codec == "av1" or not constant):
+    if codec in _INTRA_OFFSETS and (codec == "av1" or info.block_qps):
         offset = _INTRA_OFFSETS[codec]
         values = [_clipped(qp + offset) for qp in _intra_qps(pictures, slices)]
         return StreamQps(_shortened(values), f"slice QP of intra pictures{f' {offset:+d}' if offset else ''}")
     if all_intra_weights and (qp := sequence_qp(pictures)) is not None:
         return StreamQps((qp,), "QP of the sequence")
     return StreamQps(tuple(slices), "slice QPs")
-
-
-def _qp_of_crf(settings: EncoderSettings) -> int | None:
-    if settings.rate_control != "crf" or settings.quality is None:
-        return None
-    return _clipped(settings.quality + _CRF_OFFSETS[settings.program])
 
 
 def _clipped(qp: float) -> int:

@@ -49,7 +49,7 @@ def test_embedded_weights_filter_like_named_ones(name, streams, yuv_weights, tmp
     own, named, decoded = (tmp_path / f"{each}.y4m" for each in ("own", "named", "decoded"))
     result = verbs.filter_file(carrying, None, own, frames=14)
     assert any("12 of 14 pictures" in note for note in result.notes)
-    verbs.filter_file(streams[name], yuv_weights, named, frames=14)
+    verbs.filter_file(streams[name], yuv_weights, named, qp=stream_qps(streams[name], 14), frames=14)
     argv = [*FFMPEG, "-threads", "1", "-i", str(streams[name]), "-frames:v", "14", "-strict", "-1", str(decoded)]
     subprocess.run(argv, check=True)
     changed = 0
@@ -67,7 +67,9 @@ def test_weights_are_found_by_their_hash(run, streams, tmp_path):
     assert status == 0, notes
     assert json.loads(text)["runtime"]["precision"] == "float32"
     assert "3 of 3 pictures" in notes
-    assert run("filter", "-i", streams["hevc_open"], "-m", "low_cost_5", "--float", "-o", named, "-f", "3")[0] == 0
+    qps = ",".join(map(str, stream_qps(streams["hevc_open"], 3)))
+    argv = ("-m", "low_cost_5", "--float", "-q", qps, "-o", named, "-f", "3")
+    assert run("filter", "-i", streams["hevc_open"], *argv)[0] == 0
     for filtered, expected in zip(planes_of(own), planes_of(named), strict=True):
         assert_same(filtered, expected)
 
