@@ -15,6 +15,7 @@ import pytest
 from codecnn import api as verbs
 from codecnn import signalling
 from codecnn.base.errors import CodecnnError, ModelError, UnsupportedError
+from codecnn.filtering import stream_qps
 from codecnn.models import create_model, save_weights, weights_path
 from codecnn.pictures.files import open_video
 from codecnn.signalling.nnpf import (
