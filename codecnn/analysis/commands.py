@@ -4,7 +4,7 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from codecnn.api.groups import Source
+from codecnn.api.groups import FileName
 from codecnn.base.options import argument, option, record, verb
 from codecnn.cli.commands import command
 from codecnn.cli.console import out, print_json
@@ -18,10 +18,10 @@ class CorrelateOptions:
     """Options of `correlate`."""
 
     source: Annotated[
-        Source,
+        FileName,
         argument("Store, folder of an evaluation, or table (.parquet, .csv).", "STORE|TABLE", kind=Path),
     ]
-    output: Annotated[Source, option("-o", "--output", help="Folder for correlation.json, tables and plots.")]
+    output: Annotated[FileName, option("-o", "--output", help="Folder for correlation.json, tables and plots.")]
     _: KW_ONLY
     seed: Annotated[int, option("--seed", minimum=0, help="Seed of the search, the bootstrap and the splits.")] = 0
     resamples: Annotated[

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from codecnn.api.groups import COMPUTATION, RawVideo, Source
+from codecnn.api.groups import COMPUTATION, FileName, RawVideo
 from codecnn.base.options import argument, option, record, verb
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ class CompareOptions(RawVideo):
     """Options of `compare`."""
 
     a: Annotated[
-        Source, argument("First weights: a name from `codecnn models`, or a .safetensors file.", "A", kind=Path)
+        FileName, argument("First weights: a name from `codecnn models`, or a .safetensors file.", "A", kind=Path)
     ]
-    b: Annotated[Source | None, argument("Second weights (default: those of A).", "[B]", kind=Path)] = None
+    b: Annotated[FileName | None, argument("Second weights (default: those of A).", "[B]", kind=Path)] = None
     _: KW_ONLY
     source: Annotated[
-        Source | None,
+        FileName | None,
         option("-i", "--input", help="Input: a store, or decoded pictures (default: noise)."),
     ] = None
     qp: Annotated[int, option("-q", "--qp", minimum=0, maximum=63, help="Slice QP of the decoded pictures.")] = 37

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from codecnn.api.groups import Device, Frames, Source, complete_weights, parse_names
+from codecnn.api.groups import Device, FileName, Frames, complete_weights, parse_names
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, MissingFileError, UsageError
 from codecnn.base.options import argument, option, progress_bar, python_only, record, verb
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class DecodeOptions:
     """Options of `decode`."""
 
-    stream: Annotated[Source, argument("VVC stream, also in MP4, MKV or TS.")]
+    stream: Annotated[FileName, argument("VVC stream, also in MP4, MKV or TS.")]
     output: Annotated[
-        Source | None,
+        FileName | None,
         option(
             "-o",
             "--output",
@@ -44,7 +44,7 @@ class DecodeOptions:
     ] = False
     frames: Frames = None
     model: Annotated[
-        Source | None,
+        FileName | None,
         option(
             "-m",
             "--model",

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from codecnn.api.groups import (
+    FileName,
     Fps,
     Jobs,
     ManyMachines,
     NetworkComputation,
     RawVideo,
-    Source,
     complete_weights,
     parse_qps,
     weights_file,
@@ -71,7 +71,7 @@ class EvaluateOptions(RawVideo, NetworkComputation, ManyMachines, SequenceKeys):
     """Options of `evaluate`."""
 
     sources: Annotated[
-        "Store | Source | Sequence[Source]",
+        "Store | FileName | Sequence[FileName]",
         argument(
             "Videos or pictures to code, or one store, or streams with --original.", "SEQ...", kind=str, collect=list
         ),
@@ -92,7 +92,7 @@ class EvaluateOptions(RawVideo, NetworkComputation, ManyMachines, SequenceKeys):
         ),
     ]
     output: Annotated[
-        Source, option("-o", "--output", help="Folder for results.json, report.html and tables, e.g. results.")
+        FileName, option("-o", "--output", help="Folder for results.json, report.html and tables, e.g. results.")
     ] = "results"
     _: KW_ONLY
     qps: Annotated[
@@ -113,7 +113,7 @@ class EvaluateOptions(RawVideo, NetworkComputation, ManyMachines, SequenceKeys):
     ] = "ai"
     jobs: Jobs = 1
     original: Annotated[
-        Source | None,
+        FileName | None,
         option(
             "--original",
             group=SOURCES,
@@ -235,7 +235,7 @@ def evaluate(options: EvaluateOptions) -> "ResultsList":
     check_shard(options.shard)
     sources = options.sources
     given_store = sources if isinstance(sources, Store) else None
-    names: list[Source]
+    names: list[FileName]
     if isinstance(sources, Store):
         names = [sources.folder]
     else:
@@ -288,7 +288,7 @@ def evaluate(options: EvaluateOptions) -> "ResultsList":
     )
 
 
-def _recipe(names: Sequence[Source], entries: "Sequence[Entry]", options: EvaluateOptions) -> "Recipe":
+def _recipe(names: Sequence[FileName], entries: "Sequence[Entry]", options: EvaluateOptions) -> "Recipe":
     """Return the recipe that codes videos and pictures, or that takes given streams."""
     from codecnn.api.config import checked
     from codecnn.base.planes import RECIPE_PLANES, STREAM_PLANES
@@ -348,7 +348,7 @@ def _check_exist(names: Sequence[Path | str]) -> None:
             raise MissingFileError(f"{name} does not exist: name a store, a video, a picture or a folder of pictures")
 
 
-def _check_nothing_of_videos(store: Source, options: EvaluateOptions) -> None:
+def _check_nothing_of_videos(store: FileName, options: EvaluateOptions) -> None:
     """Raise ConfigError if options of videos are given for a store."""
     if options.original is not None:
         raise ConfigError(f"{store} is a store, which contains its originals: leave out --original")
@@ -411,7 +411,7 @@ def _check_store_of_evaluate(folder: Path) -> None:
         raise ConfigError(f"{folder} is a store of `codecnn dataset build`: name another folder with -o")
 
 
-def _check_store_alone(names: Sequence[Source], options: EvaluateOptions) -> None:
+def _check_store_alone(names: Sequence[FileName], options: EvaluateOptions) -> None:
     """Raise ConfigError if a store is mixed with other sources, or options of the encoder are given for it."""
     from codecnn.dataset import MANIFEST
 

@@ -9,13 +9,13 @@ from codecnn.api.groups import (
     COMPUTATION,
     DECISIONS,
     MEMORY,
+    FileName,
     Fps,
     Frames,
     Memory,
     NetworkComputation,
     OptionalModel,
     RawVideo,
-    Source,
     parse_qps,
 )
 from codecnn.base.cluster import Progress
@@ -27,7 +27,7 @@ class FilterOptions(RawVideo, NetworkComputation):
     """Options of `filter_file`."""
 
     source: Annotated[
-        Source,
+        FileName,
         option(
             "-i",
             "--input",
@@ -37,7 +37,7 @@ class FilterOptions(RawVideo, NetworkComputation):
     ]
     model: OptionalModel
     output: Annotated[
-        Source,
+        FileName,
         option(
             "-o",
             "--output",
@@ -47,7 +47,7 @@ class FilterOptions(RawVideo, NetworkComputation):
     ]
     _: KW_ONLY
     qp: Annotated[
-        int | Sequence[int] | Source | None,
+        int | Sequence[int] | FileName | None,
         option(
             "-q",
             "--qp",
@@ -70,12 +70,12 @@ class FilterOptions(RawVideo, NetworkComputation):
     ] = None
     frames: Frames = None
     original: Annotated[
-        Source | None,
+        FileName | None,
         option("--original", help="Original pictures; enables decisions by rate-distortion cost."),
     ] = None
     fps: Fps = None
     planes: Annotated[
-        Mapping[str, Source],
+        Mapping[str, FileName],
         option(
             "--plane",
             metavar="NAME=FILE",
@@ -87,7 +87,7 @@ class FilterOptions(RawVideo, NetworkComputation):
         ),
     ] = field(default_factory=dict)
     blocks: Annotated[
-        Source | None,
+        FileName | None,
         option(
             "--blocks",
             group=AUXILIARY,
@@ -104,11 +104,11 @@ class FilterOptions(RawVideo, NetworkComputation):
         ),
     ] = None
     update: Annotated[
-        Source | None,
+        FileName | None,
         option("--update", group=AUXILIARY, help="Update of the weights for this sequence, from codecnn adapt."),
     ] = None
     decisions_file: Annotated[
-        Source | None,
+        FileName | None,
         option("--decisions", group=DECISIONS, help="Write the decisions as block statistics, e.g. d.vtmbmsstats."),
     ] = None
     qp_offsets: Annotated[

@@ -83,16 +83,16 @@ def parse_pair(text: str) -> tuple[int, int]:
     return parse_size(text)
 
 
-Source = Path | str
+FileName = Path | str
 """A file name."""
 
 _WEIGHTS_HELP = "Weights: a name from `codecnn models`, e.g. low_cost_17, or a .safetensors file with its card"
 Model = Annotated[
-    Source,
+    FileName,
     option("-m", "--model", kind=Path, parse=weights_file, complete=complete_weights, help=f"{_WEIGHTS_HELP}."),
 ]
 OptionalModel = Annotated[
-    Source | None,
+    FileName | None,
     option(
         "-m",
         "--model",

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from codecnn.api.groups import Fps, Frames, RawVideo, Source, parse_names
+from codecnn.api.groups import FileName, Fps, Frames, RawVideo, parse_names
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.options import argument, option, progress_bar, record, verb
@@ -21,13 +21,13 @@ METRICS = ("psnr", "ssim", "ms_ssim", "xpsnr", "vmaf", "vmaf_neg")
 class MeasureOptions(RawVideo):
     """Options of `measure`."""
 
-    original: Annotated[Source, argument("Original video.", "ORIGINAL", kind=Path)]
+    original: Annotated[FileName, argument("Original video.", "ORIGINAL", kind=Path)]
     videos: Annotated[
-        Sequence[Source], argument("Videos of the same size and length.", "VIDEO...", kind=Path, collect=tuple)
+        Sequence[FileName], argument("Videos of the same size and length.", "VIDEO...", kind=Path, collect=tuple)
     ]
     _: KW_ONLY
     output: Annotated[
-        Source | None,
+        FileName | None,
         option("-o", "--output", help="Values of each picture: .html with charts, .csv or .json."),
     ] = None
     metrics: Annotated[

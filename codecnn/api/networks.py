@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from codecnn.api.groups import Device, Model, Source, parse_pair
+from codecnn.api.groups import Device, FileName, Model, parse_pair
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, ToolMissingError
 from codecnn.base.options import option, progress_bar, record, verb
@@ -27,7 +27,7 @@ class ExportOptions:
     """Options of `export`."""
 
     model: Model
-    output: Annotated[Source, option("-o", "--output", help="File to write: .onnx, or .safetensors for integers.")]
+    output: Annotated[FileName, option("-o", "--output", help="File to write: .onnx, or .safetensors for integers.")]
     form: Annotated[
         ExportFormat,
         option(
@@ -40,7 +40,7 @@ class ExportOptions:
     _: KW_ONLY
     qp: Annotated[int | None, option("-q", "--qp", help="Slice QP of a graph for sadl or nnpfc, e.g. 37.")] = None
     store: Annotated[
-        Source | Sequence[Source] | None,
+        FileName | Sequence[FileName] | None,
         option(
             "--store",
             kind=Path,
@@ -164,7 +164,7 @@ def export(options: ExportOptions) -> dict[str, Any]:
     return _export_onnx(model, output, form, options.qp)
 
 
-def _export_integers(model: Path, output: Path, stores: Sequence[Source], options: ExportOptions) -> dict[str, Any]:
+def _export_integers(model: Path, output: Path, stores: Sequence[FileName], options: ExportOptions) -> dict[str, Any]:
     from codecnn.dataset import open_store
     from codecnn.filtering.integer import DEFAULT_LOSS_DB, integer_network, load_integer, save_integer
     from codecnn.models import load_model, pick_device

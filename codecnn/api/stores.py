@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from codecnn.api.groups import Jobs, ManyMachines, Overrides, Source
+from codecnn.api.groups import FileName, Jobs, ManyMachines, Overrides
 from codecnn.base.cluster import Progress
 from codecnn.base.options import argument, option, progress_bar, record, verb
 from codecnn.base.parts import extension
@@ -23,10 +23,10 @@ class BuildOptions(ManyMachines):
     """Options of `build_dataset`."""
 
     recipe: Annotated[
-        Source | Mapping[str, Any],
+        FileName | Mapping[str, Any],
         argument("Recipe, e.g. datasets/demo.yaml.", kind=Path, python="Or a dictionary with its keys."),
     ]
-    store: Annotated[Source, option("-o", "--output", help="Folder of the store, new or existing.")]
+    store: Annotated[FileName, option("-o", "--output", help="Folder of the store, new or existing.")]
     _: KW_ONLY
     overrides: Overrides = ()
     jobs: Jobs = 1
@@ -89,7 +89,7 @@ def _loop_codec(recipe: "Recipe", folder: Path) -> "Codec | None":
 class StoreOptions:
     """Options of functions of one store."""
 
-    store: Annotated[Source, argument("Folder of a store.", kind=Path)]
+    store: Annotated[FileName, argument("Folder of a store.", kind=Path)]
 
 
 @verb(StoreOptions)

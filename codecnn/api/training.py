@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from codecnn.api.groups import Overrides, Source
+from codecnn.api.groups import FileName, Overrides
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.options import argument, option, progress_bar, python_only, record, verb
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from codecnn.training.checks import Finding
 
 Configuration = Annotated[
-    Source | Mapping[str, Any],
+    FileName | Mapping[str, Any],
     argument("Training configuration, e.g. configs/demo.yaml.", kind=Path, python="Or a dictionary with its keys."),
 ]
 
@@ -31,7 +31,7 @@ class TrainOptions:
 
     config: Configuration
     run: Annotated[
-        Source | None, option("-o", "--output", help="Folder of the run (default: runs/NAME of the configuration).")
+        FileName | None, option("-o", "--output", help="Folder of the run (default: runs/NAME of the configuration).")
     ] = None
     _: KW_ONLY
     overrides: Overrides = ()
@@ -65,7 +65,7 @@ def train(options: TrainOptions) -> "TrainingResult":
     return run_training(loaded, run, resume=options.resume, progress=options.progress)
 
 
-def _check_run(config: Source | Mapping[str, Any], loaded: "TrainConfig", run: Path) -> None:
+def _check_run(config: FileName | Mapping[str, Any], loaded: "TrainConfig", run: Path) -> None:
     """Raise ConfigError if a training would replace its configuration, its data or the weights that it starts from."""
     from codecnn.dataset import input_files
     from codecnn.models import weights_files, weights_path

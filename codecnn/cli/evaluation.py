@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from codecnn.api.evaluation import EvaluateOptions, evaluate
-from codecnn.api.groups import Source
+from codecnn.api.groups import FileName
 from codecnn.api.measuring import MeasureOptions, measure
 from codecnn.base.options import argument, option, record, verb
 from codecnn.cli.commands import command
@@ -43,13 +43,13 @@ class JvetOptions:
     """Options of `jvet`."""
 
     results: Annotated[
-        Sequence[Source],
+        Sequence[FileName],
         argument("Folders written by `codecnn evaluate`, e.g. results/ra.", "RESULTS...", kind=Path, collect=list),
     ]
-    output: Annotated[Source, option("-o", "--output", help="Folder for jvet.csv and report.html.")]
+    output: Annotated[FileName, option("-o", "--output", help="Folder for jvet.csv and report.html.")]
     _: KW_ONLY
     xlsx: Annotated[
-        Source | None,
+        FileName | None,
         option("--xlsx", help="Write a workbook in the layout of JVET's sheets as well, e.g. jvet.xlsx."),
     ] = None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from codecnn.api.groups import Jobs, NoOptions, Source
+from codecnn.api.groups import FileName, Jobs, NoOptions
 from codecnn.base.options import option, record, verb
 from codecnn.cli.commands import command
 from codecnn.cli.console import err, out, print_gains, print_json, print_table, progress
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class DemoOptions:
     """Options of `demo`."""
 
-    output: Annotated[Source, option("-o", "--output", help="Folder for all files of the demo.")] = Path("demo")
+    output: Annotated[FileName, option("-o", "--output", help="Folder for all files of the demo.")] = Path("demo")
     _: KW_ONLY
     jobs: Jobs = 2
 

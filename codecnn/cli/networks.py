@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.table import Column, Table
 
-from codecnn.api.groups import Source
+from codecnn.api.groups import FileName
 from codecnn.api.networks import ExportOptions, export
 from codecnn.base.errors import ConfigError, UsageError
 from codecnn.base.options import argument, option, record, verb
@@ -24,7 +24,7 @@ class ModelsOptions:
 
     _: KW_ONLY
     stream: Annotated[
-        Source | None,
+        FileName | None,
         option("--for", kind=Path, help="Stream for which to list the weights that `filter` chooses by --effort."),
     ] = None
 

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from codecnn.api.groups import Fps, ManyMachines, RawVideo, Source, parse_names
+from codecnn.api.groups import FileName, Fps, ManyMachines, RawVideo, parse_names
 from codecnn.base.cluster import WHOLE, Progress
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.options import argument, option, progress_bar, record, verb
@@ -20,7 +20,7 @@ from codecnn.cli.console import print_facts
 class InfoOptions(RawVideo):
     """Options of `info`."""
 
-    file: Annotated[Source, argument("YUV, Y4M, still picture, bitstream, or folder of still pictures.", kind=Path)]
+    file: Annotated[FileName, argument("YUV, Y4M, still picture, bitstream, or folder of still pictures.", kind=Path)]
     _: KW_ONLY
     fps: Fps = None
 
@@ -88,11 +88,11 @@ class PartitionOptions(ManyMachines):
     """Options of `partition`."""
 
     streams: Annotated[
-        Sequence[Source],
+        Sequence[FileName],
         argument("VVC streams, also in MP4, MKV or TS.", "STREAM...", kind=Path, collect=list),
     ]
     output: Annotated[
-        Source,
+        FileName,
         option(
             "-o",
             "--output",

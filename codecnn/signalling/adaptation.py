@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from codecnn.api.groups import MEMORY, Device, Exact, Frames, Memory, Model, Source, parse_names
+from codecnn.api.groups import MEMORY, Device, Exact, FileName, Frames, Memory, Model, parse_names
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import CodecnnError, ConfigError, OutputError
 from codecnn.base.options import option, progress_bar, record, verb
@@ -77,9 +77,9 @@ class AdaptOptions:
     """Options of `adapt`."""
 
     model: Model
-    original: Annotated[Source, option("--original", help="Original pictures of the stream (YUV, Y4M, video).")]
-    stream: Annotated[Source, option("--stream", help="Stream of VVC or HEVC, also in MP4, MKV or TS.")]
-    output: Annotated[Source, option("-o", "--output", help="File with the update to write, e.g. update.json.")]
+    original: Annotated[FileName, option("--original", help="Original pictures of the stream (YUV, Y4M, video).")]
+    stream: Annotated[FileName, option("--stream", help="Stream of VVC or HEVC, also in MP4, MKV or TS.")]
+    output: Annotated[FileName, option("-o", "--output", help="File with the update to write, e.g. update.json.")]
     _: KW_ONLY
     components: Annotated[
         Sequence[str] | None,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from codecnn.api.evaluation import CODING, MEASUREMENT, QPS, check_evaluation_outputs
 from codecnn.api.groups import (
+    FileName,
     Fps,
     Frames,
     NetworkComputation,
     RawVideo,
-    Source,
     complete_weights,
     parse_qps,
     weights_file,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class LoopOptions(RawVideo, NetworkComputation):
     """Options of `evaluate_in_loop`."""
 
-    sources: Annotated[Source | Sequence[Source], argument("Videos to code.", "SEQ...", kind=Path, collect=list)]
+    sources: Annotated[FileName | Sequence[FileName], argument("Videos to code.", "SEQ...", kind=Path, collect=list)]
     models: Annotated[
-        Source | Sequence[Source],
+        FileName | Sequence[FileName],
         option(
             "-m",
             "--model",
@@ -47,7 +47,7 @@ class LoopOptions(RawVideo, NetworkComputation):
             help="Weights: a name from `codecnn models`, e.g. low_cost_17, or a file; repeat for several filters.",
         ),
     ]
-    output: Annotated[Source, option("-o", "--output", help="Folder for results, bitstreams and pictures.")]
+    output: Annotated[FileName, option("-o", "--output", help="Folder for results, bitstreams and pictures.")]
     _: KW_ONLY
     qps: Annotated[
         Sequence[int],
@@ -66,7 +66,7 @@ class LoopOptions(RawVideo, NetworkComputation):
         str, option("--preset", group=CODING, help="Encoder preset, e.g. faster, fast, medium, slow.")
     ] = "medium"
     library: Annotated[
-        Source | None,
+        FileName | None,
         option(
             "--vvenc-library",
             group=CODING,

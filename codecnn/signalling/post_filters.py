@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from codecnn.api.groups import Exact, Model, Source, parse_pair
+from codecnn.api.groups import Exact, FileName, Model, parse_pair
 from codecnn.base.errors import ConfigError
 from codecnn.base.options import argument, option, record, verb
 from codecnn.base.outputs import check_outputs
@@ -65,9 +65,9 @@ class WrittenFilter:
 class WriteOptions:
     """Options of `write_filter`."""
 
-    stream: Annotated[Source, argument("Stream of VVC or HEVC, also in MP4, MKV or TS.", "STREAM", kind=Path)]
+    stream: Annotated[FileName, argument("Stream of VVC or HEVC, also in MP4, MKV or TS.", "STREAM", kind=Path)]
     model: Model
-    output: Annotated[Source, option("-o", "--output", help="Byte stream to write: .266 for VVC, .265 for HEVC.")]
+    output: Annotated[FileName, option("-o", "--output", help="Byte stream to write: .266 for VVC, .265 for HEVC.")]
     _: KW_ONLY
     mode: Annotated[
         CarriedAs,
@@ -88,7 +88,7 @@ class WriteOptions:
         ),
     ] = ()
     update: Annotated[
-        Source | None,
+        FileName | None,
         option("--adapt", metavar="UPDATE", help="Update of the weights for this stream, from codecnn adapt."),
     ] = None
     every_irap: Annotated[

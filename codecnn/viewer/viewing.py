@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from codecnn.api.groups import Device, Source, complete_weights, weights_file
+from codecnn.api.groups import Device, FileName, complete_weights, weights_file
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.options import argument, option, progress_bar, python_only, record, verb
@@ -29,13 +29,13 @@ class ViewOptions:
     """Options of `view`."""
 
     source: Annotated[
-        Source,
+        FileName,
         argument("Stream of VVC, HEVC, AVC or AV1, also in MP4, MKV or TS, or the folder of a store.", kind=Path),
     ]
-    output: Annotated[Source, option("-o", "--output", help="HTML page to write.")] = Path("view.html")
+    output: Annotated[FileName, option("-o", "--output", help="HTML page to write.")] = Path("view.html")
     _: KW_ONLY
     model: Annotated[
-        Source | Sequence[Source] | None,
+        FileName | Sequence[FileName] | None,
         option(
             "-m",
             "--model",
@@ -47,7 +47,7 @@ class ViewOptions:
         ),
     ] = None
     original: Annotated[
-        Source | None,
+        FileName | None,
         option("--original", help="Original pictures of a stream, for PSNR and layers with the coding error."),
     ] = None
     picture: Annotated[

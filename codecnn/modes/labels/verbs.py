@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from codecnn.api.groups import COMPUTATION, Frames, ManyMachines, RawVideo, Source, parse_names
+from codecnn.api.groups import COMPUTATION, FileName, Frames, ManyMachines, RawVideo, parse_names
 from codecnn.base.cluster import WHOLE, Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.options import option, progress_bar, python_only, record, verb
@@ -24,9 +24,11 @@ DECODED, SEARCH = "Decoded pictures", "Search"
 class Pictures(RawVideo):
     """The pictures of a table of blocks, and the table."""
 
-    source: Annotated[Source, option("-i", "--input", help="Video, still picture, folder of still pictures, or store.")]
+    source: Annotated[
+        FileName, option("-i", "--input", help="Video, still picture, folder of still pictures, or store.")
+    ]
     output: Annotated[
-        Source | None,
+        FileName | None,
         option(
             "-o",
             "--output",
@@ -37,7 +39,7 @@ class Pictures(RawVideo):
     ] = None
     _: KW_ONLY
     decoded: Annotated[
-        Source | None,
+        FileName | None,
         option(
             "--decoded",
             group=DECODED,
@@ -180,7 +182,7 @@ class PredictOptions(Pictures):
 
     _: KW_ONLY
     models: Annotated[
-        Sequence[Source],
+        Sequence[FileName],
         option(
             "--model",
             kind=str,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from codecnn.api.groups import Source
+from codecnn.api.groups import FileName
 from codecnn.base.options import argument, record, verb
 from codecnn.cli.application import app
 from codecnn.cli.commands import command
@@ -49,7 +49,7 @@ def show_written(options: WriteOptions, result: WrittenFilter, as_json: bool) ->
 class ReadOptions:
     """Options of `read`."""
 
-    stream: Annotated[Source, argument("Stream of VVC or HEVC, also in MP4, MKV or TS.", "STREAM", kind=Path)]
+    stream: Annotated[FileName, argument("Stream of VVC or HEVC, also in MP4, MKV or TS.", "STREAM", kind=Path)]
 
 
 @verb(ReadOptions)
