@@ -25,7 +25,7 @@ ASSUMED_QP = 24
 """QP that is assumed of them: it lost in none of 80 validation cells of AVC and HEVC, whatever their quality."""
 
 _BORROWED = {"avc": "hevc"}
-"""Codecs without weights of their own, and the codec whose weights were best for them in tests."""
+"""Codecs that lack weights for some content, and the codec whose weights were best for it in tests."""
 
 _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
     ("vvc", "intra"): {
@@ -47,6 +47,11 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
         "fast": "low_cost_5.hevc",
         "normal": "low_cost_17.hevc_video_mc",
         "best": "low_cost_17.hevc_video_mc",
+    },
+    ("avc", "video"): {
+        "fast": "low_cost_5.hevc",
+        "normal": "low_cost_17.avc_video_mc",
+        "best": "low_cost_17.avc_video_mc",
     },
     ("av1", "intra"): {
         "fast": "low_cost_5.av1",
@@ -93,11 +98,13 @@ def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
         return Choice(_WEIGHTS[ASSUMED][effort], reason, ASSUMED[1])
     content = stream_content(path)
     kind = "all intra" if content == "intra" else "video"
-    trained = _BORROWED.get(codec, codec)
+    source = codec if (codec, content) in _WEIGHTS else _BORROWED[codec]
+    weights = _WEIGHTS[source, content][effort]
+    trained = weights.split(".")[1].split("_")[0]
     reason = f"{STANDARD_NAMES[codec]}, {kind}"
     if trained != codec:
-        reason += f"; no weights are trained for it, and those for {STANDARD_NAMES[trained]} are best in tests"
-    return Choice(_WEIGHTS[trained, content][effort], reason, content)
+        reason += f"; no such weights are trained for it, and those for {STANDARD_NAMES[trained]} are best in tests"
+    return Choice(weights, reason, content)
 
 
 def stream_content(path: Path) -> Content:

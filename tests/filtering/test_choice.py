@@ -29,7 +29,7 @@ def test_all_candidates_ship() -> None:
     [
         ("libx265", ("-x265-params", "log-level=error"), "out.mp4", "low_cost_17.hevc_video_mc"),
         ("libx265", ("-x265-params", "log-level=error:keyint=1"), "out.265", "low_cost_17.hevc"),
-        ("libx264", (), "out.mkv", "low_cost_17.hevc_video_mc"),
+        ("libx264", (), "out.mkv", "low_cost_17.avc_video_mc"),
         ("libx264", ("-g", "1"), "out.264", "low_cost_17.hevc"),
         ("libsvtav1", ("-preset", "12"), "out.mp4", "low_cost_17.av1"),
     ],
@@ -40,8 +40,15 @@ def test_codec_and_structure_decide(
     path = code(tmp_path / name, encoder, *options)
     choice = choose_weights(path)
     assert choice.weights == expected
-    assert ("no weights are trained for it" in choice.reason) == (encoder == "libx264")
+    assert ("no such weights are trained for it" in choice.reason) == (encoder == "libx264" and "hevc" in expected)
     assert candidates(path)["normal"] == choice
+
+
+def test_avc_video_borrows_small_weights_only(tmp_path: Path) -> None:
+    choices = candidates(code(tmp_path / "out.mp4", "libx264"))
+    borrowed = {effort for effort, choice in choices.items() if "no such weights are trained" in choice.reason}
+    assert borrowed == {"fast"}
+    assert choices["fast"].weights == "low_cost_5.hevc"
 
 
 def test_pictures_without_a_stream_say_what_is_assumed(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_weights_cover_all_sizes_in_few_bytes():
     assert any("rec_u" in card.options["planes"] for card in zoo_cards().values())
     assert any("unf_y" in card.options["planes"] and card.kmac_per_pixel <= 18 for card in zoo_cards().values())
     assert {"rdn_32_3_6_16", "rdn_32_4_6_24", "rdn_64_4_6_24_shuffle"} < zoo_cards().keys()
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 30e6
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 31e6
 
 
 def test_cards_contain_no_absolute_paths():
@@ -187,7 +187,10 @@ def test_earlier_names_of_weights_are_valid():
 
 
 def test_unknown_tags_and_integers_are_errors_that_list_the_known_ones():
-    message = "low_cost_17 has no weights with the tag 'vp9': its tags are av1, hevc, hevc_unf, hevc_video_mc, vvc, "
+    message = (
+        "low_cost_17 has no weights with the tag 'vp9': "
+        "its tags are av1, avc_video_mc, hevc, hevc_unf, hevc_video_mc, vvc, "
+    )
     with pytest.raises(ModelError, match=message):
         create_model("low_cost_17.vp9")
     with pytest.raises(MissingFileError, match=message):
