@@ -36,8 +36,8 @@ _DAMAGED_PICTURE = re.compile(r"concealing \d+ DC|EOI missing|corrupt decoded fr
 """Messages of decoders, of lower levels than errors, about pictures that they complete by concealment."""
 _HARMLESS = re.compile(r"\bSEI\b|APP fields|ICC profile|Film grain|film grain|Error splitting the input")
 """Errors that decoders report about data beside the samples."""
-_EACH_PICTURE = ("-fps_mode", "passthrough", "-enc_time_base", "demux")
-"""ffmpeg's options by which each picture is written once, however close its time is to that of the one before."""
+_NUMBERED = "setpts=N/TB"
+"""Filter that replaces the times of pictures: each is written once, however close its time is to that of another."""
 _HIDDEN_PICTURES = ("vp8", "vp9")
 """Codecs that have packets without a shown picture."""
 
@@ -106,12 +106,12 @@ def decode(
     argv += [*(decoder_arguments() if options is None else options), "-noautorotate"]
     argv += [] if info is None or info.cropping is None else ["-apply_cropping", "codec"]
     limit = [] if frames is None else [f"trim=end_frame={frames}"]
-    argv += [*input_arguments(path, demuxer, container), "-map", "0:V:0", *_EACH_PICTURE, "-noautoscale"]
-    argv += ["-vf", ",".join([*limit, *([] if filters is None else [filters])])] if limit or filters else []
+    argv += [*input_arguments(path, demuxer, container), "-map", "0:V:0", "-fps_mode", "passthrough", "-noautoscale"]
+    argv += ["-vf", ",".join([*limit, *([] if filters is None else [filters]), _NUMBERED])]
     argv += ["-f", "rawvideo", "-pix_fmt", pix_fmt, "-progress", "pipe:1", file_url(output)]
     # The second output counts the pictures that have film grain.
-    argv += ["-map", "0:V:0", *_EACH_PICTURE, "-vf"]
-    argv += [",".join([*limit, "sidedata=mode=select:type=FILM_GRAIN_PARAMS"]), "-f", "null", "-"]
+    argv += ["-map", "0:V:0", "-fps_mode", "passthrough", "-vf"]
+    argv += [",".join([*limit, "sidedata=mode=select:type=FILM_GRAIN_PARAMS", _NUMBERED]), "-f", "null", "-"]
     finished = execute(argv)
     check_disk(finished, f"decoding {name}")
     if info is not None:
