@@ -1,4 +1,4 @@
-"""What a filter takes besides the pictures of a file: QPs and auxiliary planes; and where filtered pictures go.
+"""Inputs of a filter besides the pictures of a file (QPs, auxiliary planes), and the output of filtered pictures.
 
 PyTorch takes seconds to import, so packages that need it are imported inside the functions.
 """
@@ -78,7 +78,7 @@ def open_output(
     return ContainerOutput(output, video.format, len(video), encoding, identity, carrier, video.tags)
 
 
-def told_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Video", chosen: bool) -> "StreamQps":
+def network_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Video", chosen: bool) -> "StreamQps":
     """Return the QPs that the network takes, from the option or from the stream.
 
     Where neither has one, it is assumed for weights that codecnn chose, and an error for others.
@@ -95,8 +95,8 @@ def told_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Video",
         return StreamQps(tuple(slice_qps(qp, source, video, complete)), "-q")
     # The slice QPs are read in any case, because their reader checks the number of pictures.
     slices = slice_qps(None, source, video, complete)
-    told = choose_qps(source, all_intra_weights=trained_on_intra(filter_.card))
-    return StreamQps(tuple(told.qps[: len(slices)]), told.source)
+    qps = choose_qps(source, all_intra_weights=trained_on_intra(filter_.card))
+    return StreamQps(tuple(qps.qps[: len(slices)]), qps.source)
 
 
 def fitting_notes(options: "FilterOptions", card: "Card", qps: Sequence[int], pictures: int) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codecnn.api.filter_inputs import auxiliary_sources, fitting_notes, open_output, open_pictures, told_qps
+from codecnn.api.filter_inputs import auxiliary_sources, fitting_notes, open_output, open_pictures, network_qps
 from codecnn.api.filter_options import FilterOptions
 from codecnn.api.groups import AUTO
 from codecnn.base.errors import ConfigError
@@ -138,10 +138,12 @@ def _filter_with(
     with ExitStack() as stack:
         video, carrier = open_pictures(options, stack)
         takes_qp = "qp" in filter_.planes
-        told = (
-            told_qps(options, filter_, video, choice is not None) if takes_qp or options.original is not None else None
+        chosen = (
+            network_qps(options, filter_, video, choice is not None)
+            if takes_qp or options.original is not None
+            else None
         )
-        qps = [0] if told is None else told.qps
+        qps = [0] if chosen is None else chosen.qps
         notes = fitting_notes(options, filter_.card, qps if takes_qp else [], len(video))
         output = open_output(options, video, carrier, filter_, {"qps": list(qps)})
         start, done = time.perf_counter(), 0
@@ -193,7 +195,7 @@ def _filter_with(
             weights=str(model) if choice is not None else Path(model).name.removesuffix(".safetensors"),
             reason=None if choice is None else choice.reason,
             qps=tuple(qps) if takes_qp else (),
-            qp_source=None if told is None else told.source,
+            qp_source=None if chosen is None else chosen.source,
             seconds_per_picture=seconds,
         )
 
