@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codecnn.api.filter_inputs import auxiliary_sources, fitting_notes, open_output, open_pictures, network_qps
+from codecnn.api.filter_inputs import auxiliary_sources, fitting_notes, network_qps, open_output, open_pictures
 from codecnn.api.filter_options import FilterOptions
 from codecnn.api.groups import AUTO
 from codecnn.base.errors import ConfigError
