@@ -19,11 +19,10 @@ from codecnn.codec import (
 )
 from codecnn.pictures.files import stream_codec
 
-_CRF_OFFSETS = {"x265": 0, "x264": 3}
-"""What is added to the value of -crf, by encoder."""
+_QUALITY_OFFSETS = {("x265", "crf"): 0, ("x264", "crf"): 3, ("x264", "cqp"): -1}
+"""What is added to the value of -crf or -qp, by encoder and kind of rate control."""
 _INTRA_OFFSETS = {"hevc": -6, "avc": 2, "av1": 0}
-"""What is added to the slice QP of the last intra picture, by codec: of HEVC and AVC where blocks have their own QPs,
-of AV1 always, because its encoders raise the QP of inter pictures much and code them well nevertheless."""
+"""What is added to the slice QP of the last intra picture, by codec; 0 for HEVC whose blocks have the QPs of slices."""
 _LOW_DELAY_QPS = 3
 """Number of different slice QPs of the inter pictures of low delay."""
 
@@ -44,9 +43,9 @@ class StreamQps:
 def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
     """Choose the QPs that a filter takes for the pictures of a stream.
 
-    The sources, in this order: the value of -crf or -qp that x264 or x265 wrote into the stream; slice QPs with an
-    offset, where blocks may have QPs of their own; the QP of the sequence for weights that were trained on intra
-    pictures; the slice QPs.
+    The sources, in this order: the value of -crf or -qp that x264 or x265 wrote into the stream; the slice QP of intra
+    pictures with an offset (HEVC, AVC, AV1); of VVC the QP of the sequence for weights that were trained on intra
+    pictures, else the slice QPs.
 
     Args:
         path: Stream of VVC, HEVC, AVC or AV1, also in a container.
@@ -61,13 +60,16 @@ def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
     info = read_headers(path)
     pictures = output_pictures(info)
     settings = read_encoder_settings(path)
+    constant = not info.block_qps or (settings is not None and settings.rate_control == "cqp")
     if settings is not None and settings.quality is not None:
-        offset = _CRF_OFFSETS[settings.program] if settings.rate_control == "crf" else 0
-        kind = "crf" if settings.rate_control == "crf" else "qp"
-        return StreamQps((_clipped(settings.quality + offset),), f"{kind} {settings.quality:g} of {settings.program}")
+        offset = _QUALITY_OFFSETS.get((settings.program, settings.rate_control))
+        if offset is not None:
+            kind = {"cqp": "qp"}.get(settings.rate_control, settings.rate_control)
+            source = f"{kind} {settings.quality:g} of {settings.program}"
+            return StreamQps((_clipped(settings.quality + offset),), source)
     slices = [slice_qp(picture, path) for picture in pictures]
-    if codec in _INTRA_OFFSETS and (codec == "av1" or info.block_qps):
-        offset = _INTRA_OFFSETS[codec]
+    if codec in _INTRA_OFFSETS:
+        offset = 0 if codec == "hevc" and constant else _INTRA_OFFSETS[codec]
         values = [_clipped(qp + offset) for qp in _intra_qps(pictures, slices)]
         return StreamQps(_shortened(values), f"slice QP of intra pictures{f' {offset:+d}' if offset else ''}")
     if all_intra_weights and (qp := sequence_qp(pictures)) is not None:
