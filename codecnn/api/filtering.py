@@ -156,6 +156,8 @@ def _filter_with(
 
         counts = None
         if isinstance(output, ContainerOutput) and options.original is None:
+            if share is None and (before := output.refresh()):
+                notes.append(f"{before} pictures were filtered before, when this command was interrupted")
             if share is None and options.jobs > 1:
                 done = _share_segments(options, model, choice, output, len(video))
             else:

@@ -82,7 +82,8 @@ def join_segments(
             argv += ["-aspect:v:0", f"{shape.numerator}:{shape.denominator}"]
         argv += ["-r:v:0", str(_mean_rate(times))] if len(times[0]) > 1 else []
         argv += ["-tag:v", "hvc1"] if suffix == ".mp4" and _codec(video) == "hevc" else []
-        argv += ["-f", _MUXERS[suffix], file_url(output)]
+        # The same pictures make the same file: no random identifier, no version of ffmpeg.
+        argv += ["-fflags", "+bitexact", "-f", _MUXERS[suffix], file_url(output)]
         try:
             run(argv, what=f"writing {name}")
         except EncoderError as error:
