@@ -56,7 +56,7 @@ def measure(options: MeasureOptions) -> "list[VideoQuality]":
         The quality of each video, by picture and in the mean.
 
     Raises:
-        ConfigError: A metric is unknown, or videos differ in size, chroma format, bit depth or length.
+        ConfigError: A metric is unknown, or videos differ in size, chroma format or length.
         MissingFileError: A file does not exist.
         EncoderError: A file cannot be decoded or compared.
     """

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from codecnn.base.errors import ConfigError
 from codecnn.base.leftovers import temporary_folder
-from codecnn.pictures.files import Picture, Video, create_video, forget_pages
+from codecnn.pictures.files import Picture, Video, convert, create_video, forget_pages
 from codecnn.pictures.metrics import MIN_SIDE, VMAF_NEG_MODEL, ms_ssim, psnr, ssim, vmaf, xpsnr
 
 QUALITY_METRICS = ("psnr", "ssim", "ms_ssim", "xpsnr", "vmaf", "vmaf_neg")
@@ -59,14 +59,17 @@ def measure_quality(
 
     Args:
         original: The original.
-        video: The video, of the same size, chroma format, bit depth and length.
+        video: The video, of the same size, chroma format and length. If the bit depths differ, samples of the smaller
+            one are shifted left, as encoders do.
         metrics: Names from `QUALITY_METRICS`. MS-SSIM is left out of pictures that are too small for five scales.
         progress: Called with the number of pictures that are done.
 
     Raises:
-        ConfigError: The videos differ in format or length.
+        ConfigError: The videos differ in size, chroma format or length.
         EncoderError: ffmpeg cannot compute XPSNR or VMAF of the videos.
     """
+    depth = max(original.format.bit_depth, video.format.bit_depth)
+    original, video = at_bit_depth(original, depth), at_bit_depth(video, depth)
     check_comparable(original, video)
     own = [name for name in metrics if name not in _BY_FFMPEG]
     if min(original.format.width, original.format.height) < MIN_SIDE and "ms_ssim" in own:
@@ -104,6 +107,14 @@ def _values_by_ffmpeg(original: Video, video: Video, metrics: Sequence[str]) -> 
         if "vmaf_neg" in metrics:
             values["vmaf_neg"] = vmaf(*files, original.format, model=VMAF_NEG_MODEL)
     return values
+
+
+def at_bit_depth(video: Video, bit_depth: int) -> Video:
+    """Return a video with pictures converted to a bit depth, by an exact left shift if it is larger."""
+    if video.format.bit_depth == bit_depth:
+        return video
+    form = replace(video.format, bit_depth=bit_depth)
+    return Video(video.path, form, lambda number: convert(video[number], bit_depth).planes, len(video), video.tags)
 
 
 def check_comparable(original: Video, video: Video) -> None:

@@ -79,3 +79,14 @@ def test_different_videos_are_refused(videos: tuple[Path, Path, Path], tmp_path:
         codecnn.measure(original, good, metrics=("mos",))
     with pytest.raises(ConfigError, match="output"):
         codecnn.measure(original, good, output=original)
+
+
+def test_a_smaller_bit_depth_is_raised(videos: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """An 8-bit original and its stream of 10 bit are compared at 10 bit."""
+    deep = tmp_path / "deep.mkv"
+    run = [ffmpeg_path(), "-v", "error", "-i", videos[1], "-pix_fmt", "yuv420p10le"]
+    subprocess.run([*run, "-c:v", "libx265", "-x265-params", "log-level=error:lossless=1", deep], check=True)
+    (quality,) = codecnn.measure(videos[0], deep, metrics=("psnr",))
+    pairs = zip(codecnn.open_video(videos[0]), codecnn.open_video(deep), strict=True)
+    expected = [psnr(a.y.astype(np.uint16) << 2, b.y, 10) for a, b in pairs]
+    assert quality.pictures["psnr_y"] == pytest.approx(expected, abs=1e-9)
