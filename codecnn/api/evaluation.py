@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from codecnn.api.groups import (
+    MODELS,
     FileName,
     Fps,
     Jobs,
     ManyMachines,
     NetworkComputation,
     RawVideo,
-    complete_weights,
     parse_qps,
-    weights_file,
 )
 from codecnn.base.choices import Decisions
 from codecnn.base.cluster import Progress, check_shard
@@ -78,14 +77,8 @@ class EvaluateOptions(RawVideo, NetworkComputation, ManyMachines, SequenceKeys):
     ]
     models: Annotated[
         Model | Sequence[Model],
-        option(
-            "-m",
-            "--model",
-            kind=Path,
-            parse=weights_file,
-            collect=list,
-            complete=complete_weights,
-            help="Weights: a name from `codecnn models`, e.g. low_cost_17, or a file; repeat for several filters.",
+        replace(
+            MODELS,
             python="Or filters in memory: a module of torch as `codecnn.models.as_filter_network` takes it, or a "
             "function of a `codecnn.pictures.files.Picture`, and of the slice QP if it has a parameter `qp`, that "
             "returns the filtered picture.",
@@ -191,7 +184,7 @@ class EvaluateOptions(RawVideo, NetworkComputation, ManyMachines, SequenceKeys):
 
     @property
     def encoding_given(self) -> bool:
-        """Whether an option of the encoder differs from its default."""
+        """True if an option of the encoder differs from its default."""
         return (self.codec, self.preset, self.configuration, self.ctc) != ("vvc", "medium", "ai", False)
 
 

@@ -55,6 +55,8 @@ def open_output(
         STANDARD_STREAM,
         ContainerOutput,
         Encoding,
+        ffmpeg_identity,
+        ffmpeg_path,
         is_container,
         standard_input,
     )
@@ -66,13 +68,17 @@ def open_output(
         if options.encode is not None:
             raise ConfigError(f"--encode is for videos in .mkv and .mp4, not for {output}")
         return output
-    files = [options.blocks, options.update, options.original, *options.planes.values()]
+    source = standard_input() if str(options.source) == STANDARD_STREAM else Path(options.source)
+    # Decisions against an original are never continued.
+    files = {"blocks": options.blocks, "update": options.update, **options.planes}
     identity = facts | {
         "codecnn": __version__,
-        "source": content_sha256(standard_input() if str(options.source) == STANDARD_STREAM else options.source),
+        "ffmpeg": ffmpeg_identity(ffmpeg_path()),
+        "source": [content_sha256(file) for file in (sorted(source.iterdir()) if source.is_dir() else [source])],
+        "reading": {name: str(value) for name, value in options.video_options().items()},
         "filter": filter_key(filter_),
-        "files": [content_sha256(file) for file in files if file is not None],
-        "frames": options.frames,
+        "slice_type": options.slice_type,
+        "files": {name: content_sha256(file) for name, file in files.items() if file is not None},
     }
     encoding = Encoding.parse(options.encode, output)
     return ContainerOutput(output, video.format, len(video), encoding, identity, carrier, video.tags)

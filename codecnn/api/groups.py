@@ -102,6 +102,16 @@ OptionalModel = Annotated[
         help=f"{_WEIGHTS_HELP} (default, auto: the filter that a stream carries, else the best for the stream).",
     ),
 ]
+MODELS = option(
+    "-m",
+    "--model",
+    kind=Path,
+    parse=weights_file,
+    collect=list,
+    complete=complete_weights,
+    help="Weights: a name from `codecnn models`, e.g. low_cost_17, or a file; repeat for several filters.",
+)
+"""Option for several weights."""
 Fps = Annotated[
     "Fraction | float | str | None",
     option(
@@ -151,7 +161,7 @@ class NoOptions:
 
 @record
 class RawVideo:
-    """How to read raw YUV; an option overrides the name of the file."""
+    """Format of raw YUV; an option overrides the name of the file."""
 
     _: KW_ONLY
     size: Annotated[
@@ -196,7 +206,7 @@ class RawVideo:
 
 @record
 class NetworkComputation:
-    """How networks are computed."""
+    """Computation of networks: device, precision, integers, tiles."""
 
     _: KW_ONLY
     device: Device = "auto"

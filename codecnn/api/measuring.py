@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from codecnn.api.groups import FileName, Fps, Frames, RawVideo, parse_names
+from codecnn.base.choices import METRICS
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.options import argument, option, progress_bar, record, verb
@@ -13,8 +14,6 @@ from codecnn.base.outputs import check_outputs
 
 if TYPE_CHECKING:
     from codecnn.evaluation import VideoQuality
-
-METRICS = ("psnr", "ssim", "ms_ssim", "xpsnr", "vmaf", "vmaf_neg")
 
 
 @record

@@ -10,3 +10,6 @@ Decisions = Literal["none", "ctu", "full"]
 
 Tile = int | Literal["auto"] | None
 """Largest side of the tiles in luma samples; None is the picture in one piece, "auto" a side fast on the device."""
+
+METRICS = ("psnr", "ssim", "ms_ssim", "xpsnr", "vmaf", "vmaf_neg")
+"""Names of the quality metrics of videos."""

@@ -154,7 +154,7 @@ class Field:
 
     @property
     def required(self) -> bool:
-        """Whether there is no default."""
+        """True if there is no default."""
         return self.default is dataclasses.MISSING
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
 
+from codecnn.base.choices import METRICS
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.leftovers import temporary_folder
 from codecnn.dataset import PictureRecord, Unit
@@ -31,9 +32,6 @@ from codecnn.pictures.metrics import (
     vmaf,
     xpsnr,
 )
-
-METRICS = ("psnr", "ssim", "ms_ssim", "vmaf", "vmaf_neg", "xpsnr")
-"""Names of the quality metrics that an evaluation can measure."""
 
 _FROM_FILES = ("vmaf", "vmaf_neg", "xpsnr")
 """Metrics that read their pictures from a file; the others take arrays."""

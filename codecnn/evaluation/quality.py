@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from codecnn.base.choices import METRICS
 from codecnn.base.errors import ConfigError
 from codecnn.base.leftovers import temporary_folder
 from codecnn.pictures.files import Picture, Video, convert, create_video, forget_pages
 from codecnn.pictures.metrics import MIN_SIDE, VMAF_NEG_MODEL, ms_ssim, psnr, ssim, vmaf, xpsnr
-
-QUALITY_METRICS = ("psnr", "ssim", "ms_ssim", "xpsnr", "vmaf", "vmaf_neg")
-"""Names of the metrics, in the order of the table."""
 
 _BY_FFMPEG = ("xpsnr", "vmaf", "vmaf_neg")
 _COMPONENTS = "yuv"
@@ -52,7 +50,7 @@ def _finite(value: float) -> float | None:
 def measure_quality(
     original: Video,
     video: Video,
-    metrics: Sequence[str] = QUALITY_METRICS,
+    metrics: Sequence[str] = METRICS,
     progress: Callable[[int], None] | None = None,
 ) -> VideoQuality:
     """Measure a video against its original.
@@ -61,7 +59,7 @@ def measure_quality(
         original: The original.
         video: The video, of the same size, chroma format and length. If the bit depths differ, samples of the smaller
             one are shifted left, as encoders do.
-        metrics: Names from `QUALITY_METRICS`. MS-SSIM is left out of pictures that are too small for five scales.
+        metrics: Names from `METRICS`. MS-SSIM is left out of pictures that are too small for five scales.
         progress: Called with the number of pictures that are done.
 
     Raises:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from codecnn.api.evaluation import CODING, MEASUREMENT, QPS, check_evaluation_outputs
 from codecnn.api.groups import (
+    MODELS,
     FileName,
     Fps,
     Frames,
     NetworkComputation,
     RawVideo,
-    complete_weights,
     parse_qps,
-    weights_file,
 )
 from codecnn.base.choices import Decisions
 from codecnn.base.cluster import Progress
@@ -37,15 +36,7 @@ class LoopOptions(RawVideo, NetworkComputation):
     sources: Annotated[FileName | Sequence[FileName], argument("Videos to code.", "SEQ...", kind=Path, collect=list)]
     models: Annotated[
         FileName | Sequence[FileName],
-        option(
-            "-m",
-            "--model",
-            kind=Path,
-            parse=weights_file,
-            collect=list,
-            complete=complete_weights,
-            help="Weights: a name from `codecnn models`, e.g. low_cost_17, or a file; repeat for several filters.",
-        ),
+        MODELS,
     ]
     output: Annotated[FileName, option("-o", "--output", help="Folder for results, bitstreams and pictures.")]
     _: KW_ONLY

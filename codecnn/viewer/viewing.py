@@ -5,11 +5,11 @@ NumPy and others take time to import, so packages that need them are imported in
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY
+from dataclasses import KW_ONLY, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from codecnn.api.groups import Device, FileName, complete_weights, weights_file
+from codecnn.api.groups import MODELS, Device, FileName
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.options import argument, option, progress_bar, python_only, record, verb
@@ -36,14 +36,8 @@ class ViewOptions:
     _: KW_ONLY
     model: Annotated[
         FileName | Sequence[FileName] | None,
-        option(
-            "-m",
-            "--model",
-            kind=Path,
-            parse=weights_file,
-            collect=list,
-            complete=complete_weights,
-            help="Weights for a layer with the filtered pictures, e.g. low_cost_17; several can be compared.",
+        replace(
+            MODELS, help="Weights for a layer with the filtered pictures, e.g. low_cost_17; several can be compared."
         ),
     ] = None
     original: Annotated[

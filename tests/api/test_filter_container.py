@@ -56,3 +56,26 @@ def test_several_processes_filter_the_same(tmp_path: Path) -> None:
     codecnn.filter_file(path, None, tmp_path / "two.mkv", effort="fast", jobs=2)
     codecnn.filter_file(path, None, tmp_path / "one.mkv", effort="fast")
     assert (tmp_path / "two.mkv").read_bytes() == (tmp_path / "one.mkv").read_bytes()
+
+
+def test_segments_of_another_qp_are_not_continued(video: Path, tmp_path: Path) -> None:
+    def interrupt(pictures: int, _total: int) -> None:
+        if pictures == 12:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast", progress=interrupt)
+    codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast", qp=25)
+    codecnn.filter_file(video, None, tmp_path / "whole.mkv", effort="fast", qp=25)
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+def test_a_folder_of_stills_becomes_a_video(tmp_path: Path) -> None:
+    stills = tmp_path / "stills"
+    stills.mkdir()
+    subprocess.run(
+        [ffmpeg_path(), "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=5:d=0.6", stills / "%d.png"], check=True
+    )
+    result = codecnn.filter_file(stills, None, tmp_path / "out.mkv", effort="fast")
+    assert result.pictures == len(codecnn.open_video(tmp_path / "out.mkv")) == 3
+    assert result.qps == (24,)

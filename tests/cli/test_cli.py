@@ -232,7 +232,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ("train {root}/configs/demo.yaml training.step=5 -o {tmp}/r", 1, "'training.step': did you mean 'steps'?"),
         ("dataset build {root}/datasets/demo.yaml qps=32 -o {tmp}/s", 1, "'qps': did you mean 'qp'?"),
         ("dataset build {root}/datasets/demo.yaml -o {tmp}/s --shard 5/3", 1, "not one of 1/3 to 3/3"),
-        ("evaluate {yuv} -m {weights} --metrics vmaff -o {tmp}/e", 1, "one of psnr, ssim, ms-ssim, vmaf"),
+        ("evaluate {yuv} -m {weights} --metrics vmaff -o {tmp}/e", 1, "one of psnr, ssim, ms-ssim, xpsnr, vmaf"),
         ("labels -i {yuv} -o {tmp}/o.txt", 1, "end its name in .parquet"),
         ("labels -i {yuv} -o {tmp}/o.parquet --block-sizes 7", 1, "does not predict blocks of 7x7"),
         ("complexity rdn block=3", 1, "network 'rdn' has no option 'block': did you mean 'blocks'?"),
