@@ -100,7 +100,8 @@ def _length(times: Times) -> Fraction:
 
 def _mean_rate(times: Times) -> Fraction:
     """Return the mean number of pictures per second."""
-    return frame_rate(Fraction(len(times[0])) / _length(times))
+    # Times of a long video make fractions of more digits than a frame rate may have.
+    return frame_rate((Fraction(len(times[0])) / _length(times)).limit_denominator(100_000))
 
 
 def _codec(path: Path) -> str:

@@ -13,6 +13,7 @@ from codecnn.pictures.files import containers as module
 from codecnn.pictures.files import ffmpeg_path, open_video
 from codecnn.pictures.files.carrier import read_carrier
 from codecnn.pictures.files.containers import ContainerOutput, Encoding
+from codecnn.pictures.files.joining import _mean_rate
 from codecnn.pictures.files.streamed import stream_video
 
 HDR = (
@@ -241,3 +242,10 @@ def test_a_pipe_is_written_into_a_container(phone: Path, tmp_path: Path) -> None
                 writer.write(video[number])
     output.join()
     assert np.array_equal(open_video(tmp_path / "out.mkv")[2].y, video[2].y)
+
+
+def test_the_mean_rate_of_a_long_video() -> None:
+    """170,000 pictures of varying distance in units of 1/90000 s."""
+    times = list(np.cumsum(np.random.default_rng(1).integers(3000, 4500, 170_000)).tolist())
+    rate = _mean_rate((times, Fraction(1, 90_000)))
+    assert float(rate) == pytest.approx(90_000 * (len(times) - 1) / (times[-1] - times[0]), rel=1e-4)
