@@ -95,6 +95,7 @@ from .ffmpeg import decode_stream as decode_stream
 from .headers import HEVC_SUFFIXES as HEVC_SUFFIXES
 from .headers import output_pictures as output_pictures
 from .headers import picture_bits as picture_bits
+from .headers import picture_qp as picture_qp
 from .headers import read_headers as read_headers
 from .headers import slice_qp as slice_qp
 from .registry import BUNDLED as BUNDLED

@@ -78,6 +78,16 @@ def slice_qp(picture: StreamPicture, path: Path) -> int:
     return picture.slice_qps[0]
 
 
+def picture_qp(picture: StreamPicture, codec: str) -> int:
+    """Return the QP of a picture, whose slices may have different QPs.
+
+    In AVC it is that of the first slice: x264 gives it the QP of the picture, and other slices the QP of their first
+    macroblock. Of other codecs it is the mean of the slices.
+    """
+    qps = picture.slice_qps
+    return qps[0] if codec == "avc" else round(sum(qps) / len(qps))
+
+
 # --- access units ----------------------------------------------------------------------------------------------------
 
 

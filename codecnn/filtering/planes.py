@@ -32,9 +32,9 @@ from codecnn.codec import (
     StreamPicture,
     draw_cells,
     output_pictures,
+    picture_qp,
     read_headers,
     residual_samples,
-    slice_qp,
 )
 from codecnn.dataset import Unit
 from codecnn.models import CHROMA_PLANES
@@ -342,13 +342,15 @@ def stream_qps(path: Path | str, count: int, *, all_pictures: bool = False) -> l
         all_pictures: These are all pictures that decoders output, so that the stream must not have more.
 
     Returns:
-        The slice QP of each picture, in output order.
+        The QP of each picture, in output order; see `codecnn.codec.picture_qp` for slices of different QPs.
 
     Raises:
-        ConfigError: The file is not such a stream, cannot be parsed, has another number of pictures, or a picture has
-            slices of several QPs.
+        ConfigError: The file is not such a stream, cannot be parsed, or has another number of pictures.
     """
-    return _read_from_stream(Path(path), count, all_pictures, slice_qp, "slice QPs", "-q QP")
+    codec = str(stream_codec(path))
+    return _read_from_stream(
+        Path(path), count, all_pictures, lambda picture: picture_qp(picture, codec), "slice QPs", "-q QP"
+    )
 
 
 def stream_slice_types(path: Path | str, count: int, *, all_pictures: bool = False) -> list[str]:
@@ -366,7 +368,7 @@ def stream_slice_types(path: Path | str, count: int, *, all_pictures: bool = Fal
         ConfigError: The file is not such a stream, cannot be parsed, or has another number of pictures.
     """
     return _read_from_stream(
-        Path(path), count, all_pictures, lambda picture, _: picture.slice_type, "slice types", "--slice-type"
+        Path(path), count, all_pictures, lambda picture: picture.slice_type, "slice types", "--slice-type"
     )
 
 
@@ -374,7 +376,7 @@ def _read_from_stream(
     path: Path,
     count: int,
     all_pictures: bool,
-    read: Callable[[StreamPicture, Path], Value],
+    read: Callable[[StreamPicture], Value],
     what: str,
     option: str,
 ) -> list[Value]:
@@ -383,7 +385,7 @@ def _read_from_stream(
         raise ConfigError(f"{path} does not hold its {what}, only streams of VVC, HEVC, AVC and AV1 do: give {option}")
     try:
         pictures = output_pictures(read_headers(path))
-        values = [read(picture, path) for picture in pictures[:count]]
+        values = [read(picture) for picture in pictures[:count]]
     except FormatError as error:
         raise ConfigError(f"the {what} cannot be read: give {option}: {error}") from error
     if len(values) < count or (all_pictures and len(pictures) != count):

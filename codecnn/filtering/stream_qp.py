@@ -13,9 +13,9 @@ from codecnn.base.planes import MAX_QP
 from codecnn.codec import (
     StreamPicture,
     output_pictures,
+    picture_qp,
     read_encoder_settings,
     read_headers,
-    slice_qp,
 )
 from codecnn.pictures.files import stream_codec
 
@@ -53,7 +53,7 @@ def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
             slice QPs.
 
     Raises:
-        FormatError: The stream is damaged, or slices of a picture have different QPs.
+        FormatError: The stream is damaged.
         UnsupportedError: The stream uses a feature that codecnn does not read.
     """
     codec = str(stream_codec(path))
@@ -67,7 +67,7 @@ def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
             kind = {"cqp": "qp"}.get(settings.rate_control, settings.rate_control)
             source = f"{kind} {settings.quality:g} of {settings.program}"
             return StreamQps((_clipped(settings.quality + offset),), source)
-    slices = [slice_qp(picture, path) for picture in pictures]
+    slices = [picture_qp(picture, codec) for picture in pictures]
     if codec in _INTRA_OFFSETS:
         offset = 0 if codec == "hevc" and constant else _INTRA_OFFSETS[codec]
         values = [_clipped(qp + offset) for qp in _intra_qps(pictures, slices)]

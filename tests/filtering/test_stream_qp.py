@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.codec import StreamPicture, output_pictures, read_headers
+import codecnn
+from codecnn.codec import StreamPicture, output_pictures, picture_qp, read_headers
 from codecnn.filtering import choose_qps, sequence_qp
 from codecnn.pictures.files import ffmpeg_path
 
@@ -102,3 +103,26 @@ def test_pictures_of_av1_take_the_qp_of_the_intra_picture(tmp_path: Path) -> Non
     values = slices(path)
     assert len(set(values)) > 1
     assert choose_qps(path, all_intra_weights=True).qps == (values[0],)
+
+
+@pytest.mark.parametrize("rate", [("-b:v", "60k"), ("-crf", "30")])
+def test_slices_of_x264_with_different_qps(tmp_path: Path, rate: tuple[str, str]) -> None:
+    """The first slice has the QP of the picture, as in a stream of one slice; the others that of their first block."""
+    one = code(tmp_path / "one.264", "-c:v", "libx264", *rate)
+    four = code(tmp_path / "four.264", "-c:v", "libx264", *rate, "-x264-params", "slices=4")
+    assert any(len(set(picture.slice_qps)) > 1 for picture in output_pictures(read_headers(four)))
+    expected = choose_qps(one, all_intra_weights=False)
+    assert choose_qps(four, all_intra_weights=False).qps == expected.qps
+    assert codecnn.filter_file(four, None, tmp_path / "four.y4m", effort="fast").qps == expected.qps
+
+
+def test_slices_of_x265(tmp_path: Path) -> None:
+    """Without a text of the encoder; x265 gives all slices of a picture one QP."""
+    path = code(tmp_path / "four.265", *X265, "log-level=error:crf=30:info=0:slices=4:ctu=16:min-cu-size=8")
+    assert len(read_headers(path).pictures[0].slice_qps) == 4
+    assert choose_qps(path, all_intra_weights=False).qps == (slices(path)[0] - 6,)
+
+
+def test_the_qp_of_a_picture_is_the_mean_of_its_slices() -> None:
+    picture = StreamPicture(0, 0, 0, "I", (30, 31, 36))
+    assert (picture_qp(picture, "hevc"), picture_qp(picture, "vvc"), picture_qp(picture, "avc")) == (32, 32, 30)
