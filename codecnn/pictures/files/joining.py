@@ -16,8 +16,14 @@ from codecnn.pictures.files.formats import frame_rate
 _MUXERS = {".mkv": "matroska", ".mp4": "mp4"}
 _IN_MP4 = ("h264", "hevc", "av1", "libdav1d", "vvc")
 """PyAV's names of decoders of codecs that .mp4 holds."""
-_TEXT_SUBTITLES = ("subrip", "srt", "ass", "ssa", "webvtt", "mov_text", "text")
+_TEXT_SUBTITLES = ("subrip", "ass", "ssa", "webvtt", "mov_text", "text")
 """ffmpeg's names of subtitles that are text, which .mp4 can hold after conversion."""
+_IN_MKV = (*_TEXT_SUBTITLES, "dvd_subtitle", "hdmv_pgs_subtitle", "hdmv_text_subtitle", "dvb_subtitle", "arib_caption")
+"""ffmpeg's names of subtitles that .mkv can hold; mov_text after conversion."""
+_COVERS = {"mjpeg": "jpg", "png": "png", "bmp": "bmp", "gif": "gif", "webp": "webp", "tiff": "tiff"}
+"""Suffix of a file by ffmpeg's name of the codec of a cover picture."""
+_MP4_COVERS = ("mjpeg", "png", "bmp")
+"""ffmpeg's names of codecs of cover pictures that .mp4 can hold."""
 _CODED_FORM_TAGS = (
     *("BPS", "DURATION", "NUMBER_OF_FRAMES", "NUMBER_OF_BYTES", "ENCODER", "VENDOR_ID"),
     *("_STATISTICS_WRITING_APP", "_STATISTICS_WRITING_DATE_UTC", "_STATISTICS_TAGS"),
@@ -70,7 +76,7 @@ def join_segments(
             notes: list[str] = []
         else:
             argv += ["-itsoffset", f"{float(carrier.times.offset):.6f}", "-i", file_url(video)]
-            others, notes = _other_streams(carrier, suffix, name)
+            others, notes = _other_streams(carrier, suffix, name, Path(folder))
             argv += others
             if len(times[0]) < len(carrier.times.times) - carrier.times.shown.count(False):
                 # Fewer pictures were asked for: what follows them is left out.
@@ -169,41 +175,83 @@ def _decoding_time(shown: Sequence[int], position: int) -> int:
     return shown[0] + position * step
 
 
-def _other_streams(carrier: Carrier, suffix: str, name: Path) -> tuple[list[str], list[str]]:
-    """Return ffmpeg's arguments that copy all but the pictures of a container, and sentences about what is left out."""
+def _other_streams(carrier: Carrier, suffix: str, name: Path, folder: Path) -> tuple[list[str], list[str]]:
+    """Return ffmpeg's arguments that copy all but the pictures of a container, and sentences about what is left out.
+
+    Args:
+        carrier: The container.
+        suffix: Suffix of the output.
+        name: Name of the output.
+        folder: Folder for temporary files, which must last as long as the arguments.
+    """
     assert carrier.times is not None
     argv = [*carrier.input_arguments(), "-map", "0:v:0", "-map", "1", "-map", "-1:V", "-map", "-1:d?"]
-    notes = []
+    codecs: list[str] = []
     left_out = []
-    subtitles: list[str] = []
+    covers: list[av.VideoStream] = []
+    subtitles = attachments = 0
     with av.open(file_url(carrier.path), options={"protocol_whitelist": "file"}) as container:
-        tracks = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
-        if len(tracks) > 1:
-            notes.append(f"{name} has the first video track only")
+        pictures = {
+            stream.index: stream for stream in container.streams.video if stream.disposition & Disposition.attached_pic
+        }
+        single = len(container.streams.video) - len(pictures) == 1
+        notes = [] if single else [f"{name} has the first video track only"]
         for stream in container.streams:
-            codec = stream.codec_context.name if stream.codec_context is not None else None
+            codec = "unknown" if stream.codec_context is None else stream.codec_context.codec.canonical_name
+            kept = True
             if stream.type == "data":
                 left_out.append("data")
-            elif suffix == ".mp4" and stream.type == "attachment":
-                argv += ["-map", f"-1:{stream.index}"]
-                left_out.append("attachments")
+            elif stream.type == "attachment":
+                kept = suffix == ".mkv"
+                attachments += kept
+                left_out += [] if kept else ["attachments"]
             elif stream.type == "subtitle":
-                if suffix == ".mp4" and codec not in _TEXT_SUBTITLES:
-                    argv += ["-map", f"-1:{stream.index}"]
-                    left_out.append(f"{codec} subtitles")
-                else:
-                    subtitles.append(str(codec))
-    argv += ["-map_metadata", "1", "-map_chapters", "1", "-c", "copy"]
+                kept = codec in (_IN_MKV if suffix == ".mkv" else _TEXT_SUBTITLES)
+                if not kept:
+                    left_out.append(f"{codec.removesuffix('_subtitle')} subtitles")
+                elif suffix == ".mp4" or codec == "mov_text":
+                    codecs += [f"-c:s:{subtitles}", "mov_text" if suffix == ".mp4" else "srt"]
+                subtitles += kept
+            elif stream.index in pictures:
+                kept = suffix == ".mp4" and codec in _MP4_COVERS
+                if suffix == ".mkv" and codec in _COVERS:
+                    covers.append(pictures[stream.index])
+                elif not kept:
+                    left_out.append(f"a cover picture ({codec})")
+            argv += [] if kept else ["-map", f"-1:{stream.index}"]
+        # A picture that is copied would be a video track of Matroska, whose cover pictures are attachments.
+        for number, cover in enumerate(covers):
+            argv += _attachment(cover, number, attachments + number, folder)
+    argv += ["-map_metadata", "1", "-map_chapters", "1", "-c", "copy", *codecs]
     # Tags of the other streams are copied by default, but not if those of the video were copied by -map_metadata.
     for tag, value in carrier.times.metadata.items():
         if tag.partition("-")[0].upper() not in _CODED_FORM_TAGS:
             argv += ["-metadata:s:v:0", f"{tag}={value}"]
-    if suffix == ".mp4" and subtitles:
-        argv += ["-c:s", "mov_text"]
-    elif "mov_text" in subtitles:
-        argv += ["-c:s", "srt"]
     roles = "+".join(carrier.times.disposition) or "0"
     argv += ["-disposition:v:0", roles]
     if left_out:
         notes.append(f"{name} is without {' and '.join(dict.fromkeys(left_out))}, which {suffix} cannot hold")
     return argv, notes
+
+
+def _attachment(cover: av.VideoStream, number: int, position: int, folder: Path) -> list[str]:
+    """Write a cover picture into a file; return ffmpeg's arguments that attach it.
+
+    Args:
+        cover: Stream with the cover picture.
+        number: Number of the picture among those of the container.
+        position: Number of the attachment in the output.
+        folder: Folder for the file.
+    """
+    assert cover.container is not None
+    ending = _COVERS[cover.codec_context.codec.canonical_name]
+    file = folder / f"cover{number}.{ending}"
+    with av.open(cover.container.name, options={"protocol_whitelist": "file"}) as container:
+        packet = next(packet for packet in container.demux(container.streams[cover.index]) if packet.size)
+        file.write_bytes(bytes(packet))
+    tags = {key.lower(): value for key, value in cover.metadata.items()}
+    tags = {"filename": f"cover{number or ''}.{ending}", "mimetype": f"image/{ending.replace('jpg', 'jpeg')}"} | tags
+    argv = ["-attach", file_url(file)]
+    for key, value in tags.items():
+        argv += [f"-metadata:s:t:{position}", f"{key}={value}"]
+    return argv

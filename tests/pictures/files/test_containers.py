@@ -1,5 +1,6 @@
 """Filtered pictures in containers: samples, times, sound, tags, and continuation after a kill."""
 
+import struct
 import subprocess
 from fractions import Fraction
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from av.stream import Disposition
 
 from codecnn.base.errors import ConfigError, EncoderError, FormatError, ToolMissingError
 from codecnn.pictures.files import containers as module
@@ -249,3 +251,86 @@ def test_the_mean_rate_of_a_long_video() -> None:
     times = list(np.cumsum(np.random.default_rng(1).integers(3000, 4500, 170_000)).tolist())
     rate = _mean_rate((times, Fraction(1, 90_000)))
     assert float(rate) == pytest.approx(90_000 * (len(times) - 1) / (times[-1] - times[0]), rel=1e-4)
+
+
+def bitmap_subtitle() -> bytes:
+    """Return a PGS file with one white box, from 0.1 to 0.5 s."""
+    width, height = 16, 8
+
+    def segment(time: int, kind: int, data: bytes) -> bytes:
+        return b"PG" + struct.pack(">IIBH", time, 0, kind, len(data)) + data
+
+    def display(time: int, number: int, objects: bytes, *others: bytes) -> bytes:
+        state = 0x80 if objects else 0
+        composition = struct.pack(">HHBHBBBB", 96, 64, 0x10, number, state, 0, 0, len(objects) // 8) + objects
+        window = struct.pack(">BBHHHH", 1, 0, 10, 10, width, height)
+        first = segment(time, 0x16, composition) + segment(time, 0x17, window)
+        return b"".join([first, *others, segment(time, 0x80, b"")])
+
+    runs = (bytes([0, 0x80 | width, 1]) + b"\0\0") * height
+    size = struct.pack(">I", len(runs) + 4)[1:] + struct.pack(">HH", width, height)
+    box = struct.pack(">HBB", 0, 0, 0xC0) + size + runs
+    palette = segment(9000, 0x14, bytes([0, 0, 1, 235, 128, 128, 255]))
+    shown = display(9000, 0, struct.pack(">HBBHH", 0, 0, 0, 10, 10), palette, segment(9000, 0x15, box))
+    return shown + display(45000, 1, b"")
+
+
+@pytest.fixture(scope="module")
+def disc(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A video with bitmap and text subtitles and a cover picture, in both containers."""
+    folder = tmp_path_factory.mktemp("disc")
+    (folder / "text.srt").write_text("1\n00:00:00,000 --> 00:00:00,500\nHello\n")
+    (folder / "box.sup").write_bytes(bitmap_subtitle())
+    run("-fix_sub_duration", "-i", folder / "box.sup", "-c:s", "dvdsub", folder / "dvd.mkv")
+    run("-f", "lavfi", "-i", "testsrc=s=32x32:d=1", "-frames:v", "1", folder / "front.jpg")
+    inputs = ["-f", "lavfi", "-i", "testsrc2=s=96x64:r=20:d=0.6", "-i", folder / "dvd.mkv", "-i", folder / "text.srt"]
+    coding = ["-pix_fmt", "yuv420p", "-c:v:0", "libx264", "-crf", "30", "-c:s:0", "copy"]
+    maps = ["-map", "0", "-map", "1", "-map", "2", "-map", "3"]
+    cover = ["-c:v:1", "copy", "-disposition:v:1", "attached_pic"]
+    run(*inputs, "-i", folder / "front.jpg", *maps, *coding, "-c:s:1", "mov_text", *cover, folder / "disc.mp4")
+    cover = ["-attach", folder / "text.srt", "-metadata:s:t:0", "mimetype=text/plain", "-attach", folder / "front.jpg"]
+    cover += ["-metadata:s:t:1", "mimetype=image/jpeg", "-metadata:s:t:1", "title=Front"]
+    coding += ["-c:s:1", "srt", "-c:s:2", "copy"]
+    run(*inputs, "-i", folder / "box.sup", *maps, *coding, *cover, folder / "disc.mkv")
+    return {".mp4": folder / "disc.mp4", ".mkv": folder / "disc.mkv"}
+
+
+def tracks(path: Path) -> list[str]:
+    """Return codecs, and what cover pictures are for players."""
+    names = []
+    with av.open(str(path)) as container:
+        for stream in container.streams:
+            name = stream.type if stream.codec_context is None else stream.codec_context.codec.canonical_name
+            names.append(f"{name} cover" if stream.disposition & Disposition.attached_pic else name)
+    return names
+
+
+def test_the_test_disc(disc: dict[str, Path]) -> None:
+    assert tracks(disc[".mp4"]) == ["h264", "dvd_subtitle", "mov_text", "mjpeg cover"]
+    subtitles = ["dvd_subtitle", "subrip", "hdmv_pgs_subtitle"]
+    assert tracks(disc[".mkv"]) == ["h264", *subtitles, "attachment", "mjpeg cover"]
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_covers_stay_covers_and_bitmap_subtitles_stay_in_mkv(
+    disc: dict[str, Path], suffix: str, tmp_path: Path
+) -> None:
+    source = disc[suffix]
+    container = copy(source, tmp_path / "out.mkv")
+    converted = ["ffv1", *(name.replace("mov_text", "subrip") for name in tracks(source)[1:])]
+    assert tracks(tmp_path / "out.mkv") == converted
+    assert not container.notes
+    with av.open(str(source)) as before, av.open(str(tmp_path / "out.mkv")) as after:
+        covers = [next(bytes(p) for p in each.demux(each.streams.video[1])) for each in (before, after)]
+        assert covers[0] == covers[1]
+        title = before.streams.video[1].metadata.get("title")
+        assert after.streams.video[1].metadata.get("title") == title
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mkv"])
+def test_mp4_without_bitmap_subtitles_says_so_once(disc: dict[str, Path], suffix: str, tmp_path: Path) -> None:
+    container = copy(disc[suffix], tmp_path / "out.mp4")
+    assert tracks(tmp_path / "out.mp4") == ["h264", "mov_text", "mjpeg cover"]
+    (note,) = container.notes
+    assert "dvd subtitles" in note
+    assert ("hdmv_pgs subtitles" in note) == (suffix == ".mkv")
