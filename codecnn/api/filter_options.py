@@ -125,7 +125,13 @@ class FilterOptions(RawVideo, NetworkComputation):
     memory: Memory = MEMORY
     jobs: Annotated[
         int,
-        option("-j", "--jobs", minimum=1, group=COMPUTATION, help="Number of processes, for .mkv and .mp4."),
+        option(
+            "-j",
+            "--jobs",
+            minimum=1,
+            group=COMPUTATION,
+            help="Number of processes, for .mkv and .mp4.",
+        ),
     ] = 1
     progress: Annotated[
         Progress | None, progress_bar("filtering", "picture", "Called with (pictures done, all pictures).")

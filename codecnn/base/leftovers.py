@@ -58,14 +58,17 @@ def shortened(name: str, length: int) -> str:
     return f"{_cut(name, length - 13)}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:12]}"
 
 
-def temporary_folder(kind: str) -> "tempfile.TemporaryDirectory[str]":
-    """Create a folder for temporary files (in TMPDIR) that is removed with the returned object.
+def temporary_folder(kind: str, parent: Path | None = None) -> "tempfile.TemporaryDirectory[str]":
+    """Create a folder for temporary files that is removed with the returned object.
 
     Args:
         kind: Purpose, in lower case letters, as part of the name.
+        parent: Folder in which it is created; TMPDIR by default.
     """
-    remove_leftovers(Path(tempfile.gettempdir()), once=True)
-    return tempfile.TemporaryDirectory(prefix=f"codecnn-{kind}-{_machine()}-{os.getpid()}-", ignore_cleanup_errors=True)
+    parent = parent or Path(tempfile.gettempdir())
+    remove_leftovers(parent, once=True)
+    prefix = f"codecnn-{kind}-{_machine()}-{os.getpid()}-"
+    return tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
 
 
 def remove_leftovers(folder: Path, *, once: bool = False) -> None:

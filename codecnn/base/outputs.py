@@ -5,7 +5,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from codecnn.base.errors import ConfigError
+from codecnn.base.errors import ConfigError, OutputError
 
 RESULTS_MARK = ".codecnn-results"
 """File that marks a folder as one of results, whose files later results may replace."""
@@ -14,7 +14,7 @@ _Name = Path | str | None
 
 
 def check_outputs(outputs: Iterable[_Name], inputs: Iterable[_Name] = ()) -> None:
-    """Check that no output is an input, and that no two outputs are the same file.
+    """Check that outputs can be written, that none is an input, and that no two outputs are the same file.
 
     Two paths are the same file if they lead to it through symbolic links or are hard links to it. An input that is a
     folder stands for everything in it, and so does an output that is a folder. Call this before any work.
@@ -25,11 +25,13 @@ def check_outputs(outputs: Iterable[_Name], inputs: Iterable[_Name] = ()) -> Non
 
     Raises:
         ConfigError: An output is an input or another output, lies in a folder of inputs, or is a folder with an input.
+        OutputError: The folder of an output is write-protected.
     """
     written: dict[object, Path] = {}
     around: dict[object, Path] = {}
     holds_folder = False
     for path in _paths(outputs):
+        _check_writable(path)
         identities = _identities(path)
         for identity in identities:
             if identity in written:
@@ -80,6 +82,14 @@ def claim_results(folder: Path, names: Iterable[str]) -> None:
         )
     folder.mkdir(parents=True, exist_ok=True)
     mark.touch()
+
+
+def _check_writable(path: Path) -> None:
+    """Raise OutputError if the folder in which an output is created is write-protected."""
+    target = Path(os.path.realpath(path))
+    around = target if target.is_dir() else next((folder for folder in target.parents if folder.exists()), target)
+    if around.is_dir() and not os.access(around, os.W_OK | os.X_OK):
+        raise OutputError(f"{path} cannot be written, because {around} is write-protected: name another output")
 
 
 def _paths(names: Iterable[_Name]) -> list[Path]:

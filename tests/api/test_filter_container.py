@@ -1,13 +1,16 @@
 """A video that is filtered into a container, with chosen weights."""
 
+import errno
 import subprocess
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 
 import codecnn
-from codecnn.pictures.files import containers, ffmpeg_path
+from codecnn.base.errors import DiskFullError, EncoderError, FormatError
+from codecnn.pictures.files import containers, ffmpeg_path, joining
 
 
 @pytest.fixture
@@ -49,11 +52,12 @@ def test_an_interrupted_filtering_continues(video: Path, tmp_path: Path) -> None
 
 
 def test_several_processes_filter_the_same(tmp_path: Path) -> None:
-    """Two segments of the sizes that processes choose by themselves."""
+    """A short video, of two segments."""
     path = tmp_path / "long.mp4"
-    inputs = ["-f", "lavfi", "-i", "testsrc2=s=64x48:r=25:d=10"]
+    inputs = ["-f", "lavfi", "-i", "testsrc2=s=64x48:r=25:d=1.2"]
     subprocess.run([ffmpeg_path(), "-v", "error", *inputs, "-pix_fmt", "yuv420p", "-crf", "35", path], check=True)
-    codecnn.filter_file(path, None, tmp_path / "two.mkv", effort="fast", jobs=2)
+    result = codecnn.filter_file(path, None, tmp_path / "two.mkv", effort="fast", jobs=2)
+    assert not result.notes
     codecnn.filter_file(path, None, tmp_path / "one.mkv", effort="fast")
     assert (tmp_path / "two.mkv").read_bytes() == (tmp_path / "one.mkv").read_bytes()
 
@@ -79,3 +83,64 @@ def test_a_folder_of_stills_becomes_a_video(tmp_path: Path) -> None:
     result = codecnn.filter_file(stills, None, tmp_path / "out.mkv", effort="fast")
     assert result.pictures == len(codecnn.open_video(tmp_path / "out.mkv")) == 3
     assert result.qps == (24,)
+
+
+def test_jobs_that_have_no_effect_are_said(video: Path, tmp_path: Path) -> None:
+    for name, frames in (("out.y4m", None), ("out.mkv", 4)):
+        result = codecnn.filter_file(video, None, tmp_path / name, effort="fast", jobs=2, frames=frames)
+        assert any("-j has no effect" in note for note in result.notes)
+
+
+def test_damage_leaves_nothing(video: Path, tmp_path: Path) -> None:
+    """The last picture is damaged, which is noticed when two segments are written."""
+    matroska, damaged = tmp_path / "whole.mkv", tmp_path / "damaged" / "video.mkv"
+    subprocess.run([ffmpeg_path(), "-v", "error", "-i", video, "-c", "copy", "-an", matroska], check=True)
+    with av.open(str(matroska)) as container:
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    data = matroska.read_bytes()
+    start = data.rindex(packets[-1])
+    damaged.parent.mkdir()
+    damaged.write_bytes(data[: start + 8] + bytes(len(packets[-1]) - 8) + data[start + len(packets[-1]) :])
+    with pytest.raises((FormatError, EncoderError)):
+        codecnn.filter_file(damaged, None, damaged.with_name("out.mkv"), effort="fast")
+    assert list(damaged.parent.iterdir()) == [damaged]
+
+
+def test_a_full_disk_keeps_the_segments(video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(joining, "_write_video", full)
+        with pytest.raises(DiskFullError, match="run the same command again to continue"):
+            codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast")
+    assert len(list((tmp_path / "out.mkv.segments").glob("*.mkv"))) == 3
+    result = codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast")
+    assert any("20 pictures were filtered before" in note for note in result.notes)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.mkv", "video.mp4"]
+
+
+def test_an_interrupt_before_the_first_segment_leaves_nothing(video: Path, tmp_path: Path) -> None:
+    def interrupt(_pictures: int, _total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast", progress=interrupt)
+    assert list(tmp_path.iterdir()) == [video]
+
+
+@pytest.mark.parametrize(("codec", "encode"), [("wmav2", None), ("aac", "ffvhuff"), ("aac", "libx264 -crf many")])
+def test_a_container_that_cannot_hold_the_streams_is_refused_before_any_picture(
+    tmp_path: Path, codec: str, encode: str | None
+) -> None:
+    path = tmp_path / "video.mkv"
+    inputs = ["-f", "lavfi", "-i", "testsrc2=s=64x48:r=10:d=0.5", "-f", "lavfi", "-i", "sine=d=0.5"]
+    coding = ["-pix_fmt", "yuv420p", "-c:v", "libx264", "-c:a", codec]
+    subprocess.run([ffmpeg_path(), "-v", "error", *inputs, *coding, path], check=True)
+
+    def fail(_pictures: int, _total: int) -> None:
+        raise AssertionError("a picture was filtered")
+
+    with pytest.raises(EncoderError, match=r"out\.mp4 cannot be written"):
+        codecnn.filter_file(path, None, tmp_path / "out.mp4", effort="fast", encode=encode, progress=fail)
+    assert list(tmp_path.iterdir()) == [path]

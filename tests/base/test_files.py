@@ -174,3 +174,18 @@ def test_commands_with_a_folder_of_results_keep_files_of_others(tmp_path, tiny_s
         assert f"{name} would be replaced" in " ".join(message.split())
         assert [path.name for path in tmp_path.iterdir()] == [name]
         (tmp_path / name).unlink()
+
+
+def test_a_write_protected_folder_is_refused_before_any_work(tmp_path, monkeypatch):
+    """Root may write everywhere, so the system's answer is replaced."""
+    protected = tmp_path / "protected"
+    protected.mkdir()
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != protected and access(path, mode))
+    for output in (protected / "out.mkv", protected / "new" / "out.mkv", protected):
+        with pytest.raises(OutputError, match="protected is write-protected"):
+            check_outputs([output])
+    (tmp_path / "link.mkv").symlink_to(protected / "out.mkv")
+    with pytest.raises(OutputError, match="protected is write-protected"):
+        check_outputs([tmp_path / "link.mkv"])
+    check_outputs([tmp_path / "out.mkv", "-", None])

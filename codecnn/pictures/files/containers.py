@@ -4,6 +4,7 @@ Each segment is a file of its own, so that a killed program continues behind the
 """
 
 import contextlib
+import difflib
 import re
 import shlex
 import subprocess
@@ -14,14 +15,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from codecnn.base.errors import ConfigError, EncoderError, FormatError
+from codecnn.base.errors import CodecnnError, ConfigError, DiskFullError, EncoderError, FormatError, OutputError
 from codecnn.base.files import atomic_path, read_json, write_json
 from codecnn.base.leftovers import companion_path
 from codecnn.pictures.files.carrier import Carrier
-from codecnn.pictures.files.ffmpeg import error_line, ffmpeg_path, file_url, require_encoder
+from codecnn.pictures.files.ffmpeg import check_disk, error_line, ffmpeg_encoders, ffmpeg_path, file_url
 from codecnn.pictures.files.files import VideoWriter
 from codecnn.pictures.files.formats import VideoFormat
-from codecnn.pictures.files.joining import join_segments
+from codecnn.pictures.files.joining import check_container, join_segments
 from codecnn.pictures.files.pictures import VideoTags
 
 CONTAINER_SUFFIXES = (".mkv", ".mp4")
@@ -29,6 +30,8 @@ CONTAINER_SUFFIXES = (".mkv", ".mp4")
 
 _ENCODERS = {".mkv": "ffv1 -level 3 -g 1 -slicecrc 1", ".mp4": "libx264 -crf 8 -tune psnr"}
 """Encoder and its options by suffix, where none are named."""
+_COMMON_ENCODERS = ("ffv1", "libx264", "libx265", "libsvtav1", "libvvenc")
+"""ffmpeg's names of encoders that messages propose."""
 _REFUSED = re.compile(
     r"-(i|f|map.*|vf|af|filter.*|lavfi|s|r|vn|an|y|n|t|to|ss|frames.*|pix_fmt|fps_mode|vsync|pass.*|c|c:.*|codec.*)"
 )
@@ -46,6 +49,8 @@ _FRAME_DATA = (
 _SAMPLES_PER_SEGMENT = 50_000_000
 _SEGMENT_PICTURES = (24, 240)
 """Smallest and largest number of pictures in a segment."""
+_LEAST_SEGMENTS = 8
+"""Number of segments into which a video is divided if they are not too short, for processes to share."""
 _RECORD = "segments.json"
 _DEFAULT_RATE = Fraction(25)
 
@@ -67,8 +72,7 @@ class Encoding:
         """Parse text such as "libx265 -crf 16"; None takes lossless FFV1 for .mkv and libx264 -crf 8 for .mp4.
 
         Raises:
-            ConfigError: The text has no encoder, or an option that is not one of the encoder.
-            ToolMissingError: ffmpeg has no such encoder.
+            ConfigError: The text has no encoder or one that ffmpeg lacks, or an option that is not one of the encoder.
         """
         try:
             encoder, *options = shlex.split(_ENCODERS[output.suffix.lower()] if text is None else text)
@@ -76,7 +80,13 @@ class Encoding:
             raise ConfigError(f'--encode {text!r} names no encoder: use e.g. "libx265 -crf 16"') from None
         if wrong := next((option for option in options if _REFUSED.fullmatch(option)), None):
             raise ConfigError(f"--encode takes options of the encoder only, such as -crf 16, not {wrong}")
-        require_encoder(ffmpeg_path(), encoder)
+        # Encoders of graphics cards are left out of the proposals.
+        known = ffmpeg_encoders(ffmpeg_path())
+        if encoder not in known:
+            likely = [name for name in known if name.startswith("lib") or name in _COMMON_ENCODERS]
+            near = difflib.get_close_matches(encoder.lower(), likely, 1)
+            proposal = f"did you mean {near[0]}?" if near else f"use e.g. {', '.join(_COMMON_ENCODERS)}"
+            raise ConfigError(f"--encode {encoder}: ffmpeg has no such encoder: {proposal}")
         return cls(encoder, tuple(options))
 
 
@@ -119,7 +129,8 @@ class ContainerOutput:
         times = None if carrier is None else carrier.times
         shown = [number for number in range(count) if times is None or times.shown[number]]
         low, high = _SEGMENT_PICTURES
-        size = min(max(_SAMPLES_PER_SEGMENT // (video_format.width * video_format.height), low), high)
+        most = min(high, _SAMPLES_PER_SEGMENT // (video_format.width * video_format.height))
+        size = max(low, min(most, -(-len(shown) // _LEAST_SEGMENTS)))
         self._segments = [shown[start : start + size] for start in range(0, len(shown), size)]
         self._shown = shown
         self._folder = companion_path(path, ".segments")
@@ -137,6 +148,20 @@ class ContainerOutput:
         self.missing = [segment for segment in self._segments if not self._file(segment).exists()]
         return len(self._shown) - sum(map(len, self.missing))
 
+    def check(self) -> None:
+        """Find out whether the encoder takes its options and the container all streams, before long work.
+
+        Raises:
+            EncoderError: It does not.
+        """
+        encoding = self._encoding
+        check_container(encoding.encoder, encoding.options, self._format.ffmpeg_pix_fmt, self.path, self._carrier)
+
+    @property
+    def segments(self) -> int:
+        """Number of segments."""
+        return len(self._segments)
+
     def restart(self) -> None:
         """Code all segments again."""
         self._remove_segments()
@@ -152,10 +177,36 @@ class ContainerOutput:
         record = self._folder / _RECORD
         if self._folder.exists() and not record.exists() and any(self._folder.iterdir()):
             raise ConfigError(f"{self._folder} is needed for parts of {self.path}, and holds other files: move it away")
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except PermissionError as error:
+            raise OutputError(f"{self._folder} cannot be created ({error.strerror}): name another output") from error
         if record.exists() and read_json(record) != identity:
             self._remove_segments()
         write_json(record, identity)
+
+    @contextlib.contextmanager
+    def kept_to_continue(self) -> Iterator[None]:
+        """Remove the segments if the enclosed work fails with an error that would come again, or before the first one.
+
+        Raises:
+            DiskFullError: The disk is full; the message says how to continue.
+        """
+        try:
+            yield
+        except BaseException as error:
+            disk_full = isinstance(error, DiskFullError)
+            if (isinstance(error, CodecnnError) and not disk_full) or not self.refresh():
+                self._remove_folder()
+            elif disk_full:
+                raise DiskFullError(f"{error}: make room, and run the same command again to continue") from error
+            raise
+
+    def _remove_folder(self) -> None:
+        self._remove_segments()
+        (self._folder / _RECORD).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._folder.rmdir()
 
     def _remove_segments(self) -> None:
         for file in self._folder.iterdir():
@@ -196,7 +247,9 @@ class ContainerOutput:
                 raise
             if process.wait():
                 report.seek(0)
-                reason = error_line(report.read().decode(errors="replace"))
+                text = report.read().decode(errors="replace")
+                check_disk(text, f"writing {self.path}")
+                reason = error_line(text)
                 raise EncoderError(f"{self._encoding.encoder} cannot code the pictures of {self.path}: {reason}")
 
     def _command(self, output: Path) -> list[str]:
@@ -257,7 +310,4 @@ class ContainerOutput:
             self.notes += join_segments(
                 files, sizes, self.rate, (shown, time_base), part, self.path, self._carrier, full_range=self._full_range
             )
-        self._remove_segments()
-        (self._folder / _RECORD).unlink()
-        with contextlib.suppress(OSError):
-            self._folder.rmdir()
+        self._remove_folder()

@@ -113,7 +113,7 @@ def decode(
     argv += ["-map", "0:V:0", "-fps_mode", "passthrough", "-vf"]
     argv += [",".join([*limit, "sidedata=mode=select:type=FILM_GRAIN_PARAMS", _NUMBERED]), "-f", "null", "-"]
     finished = execute(argv)
-    check_disk(finished, f"decoding {name}")
+    check_disk(finished.stderr, f"decoding {name}")
     if info is not None:
         _check_constant(name, finished, info)
     written = [int(count) for count in re.findall(r"^frame=\s*(\d+)$", finished.stdout, re.MULTILINE | re.ASCII)]

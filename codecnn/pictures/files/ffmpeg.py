@@ -77,16 +77,16 @@ def run(argv: Sequence[str], *, what: str, cwd: Path | None = None) -> Finished:
         EncoderError: The program failed; the message ends with its most informative line.
     """
     finished = execute(argv, cwd)
-    check_disk(finished, what)
+    check_disk(finished.stderr, what)
     if finished.returncode != 0:
         reason = error_line(finished.stderr or finished.stdout)
         raise EncoderError(f"{what} failed (exit status {finished.returncode}): {reason}", finished.stderr)
     return finished
 
 
-def check_disk(finished: Finished, what: str) -> None:
-    """Raise DiskFullError if a program found the disk full; `what` describes its work."""
-    if _DISK_FULL_TEXT in finished.stderr:
+def check_disk(report: str, what: str) -> None:
+    """Raise DiskFullError if a program reports that the disk is full; `what` describes its work."""
+    if _DISK_FULL_TEXT in report:
         raise DiskFullError(f"no space left on the disk while {what}")
 
 

@@ -8,6 +8,7 @@ import av
 from av.stream import Disposition
 
 from codecnn.base.errors import EncoderError, FormatError
+from codecnn.base.files import disk_errors
 from codecnn.base.leftovers import temporary_folder
 from codecnn.pictures.files.carrier import Carrier
 from codecnn.pictures.files.ffmpeg import ffmpeg_path, file_url, reason_of, run
@@ -61,11 +62,13 @@ def join_segments(
         Sentences about what the output lacks.
 
     Raises:
+        DiskFullError: The disk is full.
         EncoderError: The container cannot hold the streams.
         FormatError: A segment has another number of pictures, or was coded with other settings.
     """
     suffix = name.suffix.lower()
-    with temporary_folder("joined") as folder:
+    # As large as the output, so on its disk.
+    with disk_errors(name), temporary_folder("joined", output.parent) as folder:
         # Matroska states no decoding times, and ffmpeg does not know those of reordered pictures of VVC.
         stated = ".mp4" if _codec(segments[0]) in _IN_MP4 else suffix
         video = Path(folder) / f"video{stated}"
@@ -89,13 +92,41 @@ def join_segments(
         argv += ["-r:v:0", str(_mean_rate(times))] if len(times[0]) > 1 else []
         argv += ["-tag:v", "hvc1"] if suffix == ".mp4" and _codec(video) == "hevc" else []
         # The same pictures make the same file: no random identifier, no version of ffmpeg.
-        argv += ["-fflags", "+bitexact", "-f", _MUXERS[suffix], file_url(output)]
-        try:
-            run(argv, what=f"writing {name}")
-        except EncoderError as error:
-            hint = "" if suffix == ".mkv" else "; end its name in .mkv, which holds nearly everything"
-            raise EncoderError(f"{name} cannot be written: {reason_of(error)}{hint}") from error
+        _mux([*argv, "-fflags", "+bitexact"], output, name)
     return notes
+
+
+def check_container(encoder: str, options: Sequence[str], pix_fmt: str, name: Path, carrier: Carrier | None) -> None:
+    """Write one small picture, and the beginning of what the carrier has besides pictures, into a temporary file.
+
+    Args:
+        encoder: ffmpeg's name of the encoder.
+        options: Options of the encoder.
+        pix_fmt: ffmpeg's pixel format of the pictures.
+        name: Name of the output, whose suffix selects the container.
+        carrier: Video with sound, subtitles and so on.
+
+    Raises:
+        EncoderError: The container cannot hold the streams, or the encoder does not take its options.
+    """
+    suffix = name.suffix.lower()
+    with temporary_folder("trial") as folder:
+        argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-loglevel", "error", "-y"]
+        argv += ["-f", "lavfi", "-i", f"color=s=128x128,format={pix_fmt}"]
+        if carrier is not None and carrier.times is not None:
+            argv += _other_streams(carrier, suffix, name, Path(folder))[0]
+        argv += ["-c:v:0", encoder, *options, "-pix_fmt", pix_fmt, "-frames:v:0", "1", "-t", "0.1"]
+        _mux(argv, Path(folder) / f"trial{suffix}", name)
+
+
+def _mux(argv: Sequence[str], output: Path, name: Path) -> None:
+    """Run ffmpeg with the arguments of its inputs and streams, and write a container."""
+    suffix = name.suffix.lower()
+    try:
+        run([*argv, "-f", _MUXERS[suffix], file_url(output)], what=f"writing {name}")
+    except EncoderError as error:
+        hint = "" if suffix == ".mkv" else "; end its name in .mkv, which holds nearly everything"
+        raise EncoderError(f"{name} cannot be written: {reason_of(error)}{hint}") from error
 
 
 def _length(times: Times) -> Fraction:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from av.stream import Disposition
 
-from codecnn.base.errors import ConfigError, EncoderError, FormatError, ToolMissingError
+from codecnn.base.errors import ConfigError, EncoderError, FormatError
 from codecnn.pictures.files import containers as module
 from codecnn.pictures.files import ffmpeg_path, open_video
 from codecnn.pictures.files.carrier import read_carrier
@@ -199,7 +199,15 @@ def test_interlaced_video_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "nonsense -crf 3", "libx264 -vf hflip", "libx264 'crf"])
 def test_wrong_encoders_are_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises((ConfigError, ToolMissingError)):
+    with pytest.raises(ConfigError):
+        Encoding.parse(text, tmp_path / "out.mkv")
+
+
+@pytest.mark.parametrize(
+    ("text", "proposal"), [("libx266 -crf 20", "libx265"), ("x264", "libx264"), ("FFV1", "ffv1"), ("h264", "libx264")]
+)
+def test_near_names_of_encoders_are_proposed(text: str, proposal: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=proposal):
         Encoding.parse(text, tmp_path / "out.mkv")
 
 
