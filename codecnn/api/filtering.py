@@ -135,7 +135,7 @@ def _filter_with(
     )
     if options.update is not None:
         filter_ = extension("signalling.apply_update")(filter_, options.update, str(model))
-    with ExitStack() as stack:
+    with ExitStack() as segments, ExitStack() as stack:
         video, carrier = open_pictures(options, stack)
         takes_qp = "qp" in filter_.planes
         chosen = (
@@ -146,6 +146,11 @@ def _filter_with(
         qps = [0] if chosen is None else chosen.qps
         notes = fitting_notes(options, filter_.card, qps if takes_qp else [], len(video))
         output = open_output(options, video, carrier, filter_, {"qps": list(qps)})
+        if isinstance(output, ContainerOutput) and share is None:
+            segments.enter_context(output.kept_to_continue())
+            output.check()
+        if share is None and options.jobs > 1 and (reason := _without_jobs(options, output)) is not None:
+            notes.append(f"-j has no effect: {reason}")
         start, done = time.perf_counter(), 0
 
         def report(pictures: int) -> None:
@@ -185,6 +190,7 @@ def _filter_with(
                     size = video.format.width, video.format.height
                     write_decisions(Path(options.decisions_file), decisions, *size, options.ctu_size)
         seconds = (time.perf_counter() - start) / done if done else None
+        stack.close()  # reports damage behind the last picture
         if isinstance(output, ContainerOutput) and share is None:
             output.join()
             notes += output.notes
@@ -200,6 +206,15 @@ def _filter_with(
             qp_source=None if chosen is None else chosen.source,
             seconds_per_picture=seconds,
         )
+
+
+def _without_jobs(options: FilterOptions, output: "Path | ContainerOutput") -> str | None:
+    """Say why several processes cannot share the work; None if they can."""
+    if isinstance(output, Path):
+        return "only videos in .mkv and .mp4 are written in segments, which processes can share"
+    if options.original is not None:
+        return "decisions by an original are made by one process"
+    return "the video is so short that it is one segment" if output.segments == 1 else None
 
 
 def _share_segments(
@@ -243,16 +258,20 @@ def time_choices(source: Path) -> "dict[Effort, tuple[Choice, float]]":
     """Filter the first pictures of a stream at each effort.
 
     Args:
-        source: The stream.
+        source: The stream, or pictures.
 
     Returns:
         By effort what codecnn chooses, and the time in seconds that a picture of 1920x1080 takes.
     """
     from codecnn.base.leftovers import temporary_folder
     from codecnn.filtering import candidates
-    from codecnn.pictures.files import probe_stream
+    from codecnn.pictures.files import is_coded, open_video, probe_stream
 
-    form = probe_stream(source).format
+    if is_coded(source):
+        form = probe_stream(source).format
+    else:
+        with open_video(source, frames=1) as video:
+            form = video.format
     scale = 1920 * 1080 / (form.width * form.height)
     times: dict[Effort, tuple[Choice, float]] = {}
     measured: dict[str, float] = {}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from codecnn.codec import output_pictures, read_headers
-from codecnn.pictures.files import STANDARD_NAMES, STREAM_CODECS, stream_codec
+from codecnn.pictures.files import STANDARD_NAMES, STREAM_CODECS, is_coded, probe_stream, stream_codec
 
 Effort = Literal["fast", "normal", "best"]
 """Time that a picture may take: networks of about 4, 17 and 75 kMAC/pixel; without neighbours if fast."""
@@ -94,8 +94,7 @@ def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
     """
     codec = stream_codec(path)
     if codec not in STREAM_CODECS:
-        reason = f"{path.name} does not say how it was coded: {STANDARD_NAMES[ASSUMED[0]]} is assumed"
-        return Choice(_WEIGHTS[ASSUMED][effort], reason, ASSUMED[1])
+        return Choice(_WEIGHTS[ASSUMED][effort], _assumption(path), ASSUMED[1])
     content = stream_content(path)
     kind = "all intra" if content == "intra" else "video"
     source = codec if (codec, content) in _WEIGHTS else _BORROWED[codec]
@@ -105,6 +104,15 @@ def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
     if trained != codec:
         reason += f"; no such weights are trained for it, and those for {STANDARD_NAMES[trained]} are best in tests"
     return Choice(weights, reason, content)
+
+
+def _assumption(path: Path) -> str:
+    """Say what is assumed of a file without a stream whose headers codecnn reads."""
+    assumed = f"taken as {STANDARD_NAMES[ASSUMED[0]]} intra pictures of QP {ASSUMED_QP}, unless -m and -q say more"
+    if not is_coded(path):
+        return f"pictures without a stream, which do not say how they were coded: {assumed}"
+    codec = probe_stream(path).codec
+    return f"{STANDARD_NAMES.get(codec, codec)}, for which no weights are trained or tested: {assumed}"
 
 
 def stream_content(path: Path) -> Content:
