@@ -11,7 +11,7 @@ from codecnn.base.errors import EncoderError, FormatError
 from codecnn.base.files import disk_errors
 from codecnn.base.leftovers import temporary_folder
 from codecnn.pictures.files.carrier import Carrier
-from codecnn.pictures.files.ffmpeg import ffmpeg_path, file_url, reason_of, run
+from codecnn.pictures.files.ffmpeg import ffmpeg_path, file_url, has_edit_lists, reason_of, run
 from codecnn.pictures.files.formats import frame_rate
 
 _MUXERS = {".mkv": "matroska", ".mp4": "mp4"}
@@ -30,6 +30,8 @@ _CODED_FORM_TAGS = (
     *("_STATISTICS_WRITING_APP", "_STATISTICS_WRITING_DATE_UTC", "_STATISTICS_TAGS"),
 )
 """Tags of a video stream that describe its coded form."""
+_FORM_TAGS = ("major_brand", "minor_version", "compatible_brands")
+"""Tags of an MP4 file that describe its form."""
 
 Times = tuple[Sequence[int], Fraction]
 """Time of each picture in output order, and the unit of the times in seconds."""
@@ -90,6 +92,7 @@ def join_segments(
             shape = Fraction(carrier.info.tags.aspect.replace(":", "/")) * form.width / form.height
             argv += ["-aspect:v:0", f"{shape.numerator}:{shape.denominator}"]
         argv += ["-r:v:0", str(_mean_rate(times))] if len(times[0]) > 1 else []
+        argv += _time_scale(carrier) if suffix == ".mp4" else []
         argv += ["-tag:v", "hvc1"] if suffix == ".mp4" and _codec(video) == "hevc" else []
         # The same pictures make the same file: no random identifier, no version of ffmpeg.
         _mux([*argv, "-fflags", "+bitexact"], output, name)
@@ -127,6 +130,13 @@ def _mux(argv: Sequence[str], output: Path, name: Path) -> None:
     except EncoderError as error:
         hint = "" if suffix == ".mkv" else "; end its name in .mkv, which holds nearly everything"
         raise EncoderError(f"{name} cannot be written: {reason_of(error)}{hint}") from error
+
+
+def _time_scale(carrier: Carrier | None) -> list[str]:
+    """Return ffmpeg's arguments that give the pictures of an MP4 file the unit of time of another."""
+    if carrier is None or carrier.times is None or not has_edit_lists(carrier.info.container):
+        return []
+    return ["-video_track_timescale", str(carrier.times.time_base.denominator)]
 
 
 def _length(times: Times) -> Fraction:
@@ -225,6 +235,7 @@ def _other_streams(carrier: Carrier, suffix: str, name: Path, folder: Path) -> t
         pictures = {
             stream.index: stream for stream in container.streams.video if stream.disposition & Disposition.attached_pic
         }
+        tags = container.metadata
         single = len(container.streams.video) - len(pictures) == 1
         notes = [] if single else [f"{name} has the first video track only"]
         for stream in container.streams:
@@ -253,7 +264,7 @@ def _other_streams(carrier: Carrier, suffix: str, name: Path, folder: Path) -> t
         # A picture that is copied would be a video track of Matroska, whose cover pictures are attachments.
         for number, cover in enumerate(covers):
             argv += _attachment(cover, number, attachments + number, folder)
-    argv += ["-map_metadata", "1", "-map_chapters", "1", "-c", "copy", *codecs]
+    argv += ["-map_metadata", "1", "-map_chapters", "1", "-c", "copy", *codecs, *_file_tags(tags, suffix)]
     # Tags of the other streams are copied by default, but not if those of the video were copied by -map_metadata.
     for tag, value in carrier.times.metadata.items():
         if tag.partition("-")[0].upper() not in _CODED_FORM_TAGS:
@@ -263,6 +274,19 @@ def _other_streams(carrier: Carrier, suffix: str, name: Path, folder: Path) -> t
     if left_out:
         notes.append(f"{name} is without {' and '.join(dict.fromkeys(left_out))}, which {suffix} cannot hold")
     return argv, notes
+
+
+def _file_tags(tags: dict[str, str], suffix: str) -> list[str]:
+    """Return ffmpeg's arguments for tags of a file that it would lose, or copy although they describe its form."""
+    argv = []
+    for tag, value in tags.items():
+        if tag.lower() == "creation_time":
+            argv += ["-metadata", f"{tag}={value}"]
+        elif tag.lower() in _FORM_TAGS and suffix == ".mkv":
+            argv += ["-metadata", f"{tag}="]
+    # Tags of QuickTime, e.g. maker and model of a phone, have a place of their own in .mp4.
+    quicktime = suffix == ".mp4" and any(tag.startswith("com.") for tag in tags)
+    return [*argv, *(["-movflags", "use_metadata_tags"] if quicktime else [])]
 
 
 def _attachment(cover: av.VideoStream, number: int, position: int, folder: Path) -> list[str]:

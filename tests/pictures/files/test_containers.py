@@ -56,7 +56,12 @@ def phone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("-vf", "select='not(between(mod(n,7),3,4))',format=yuv420p", "-c:v", "libx264", "-preset", "veryfast"),
         *("-g", "12", "-bf", "2", "-c:a", "aac", folder / "flat.mp4"),
     )
-    run("-display_rotation", "90", "-i", folder / "flat.mp4", "-c", "copy", folder / "phone.mp4")
+    tags = ["creation_time=2026-11-01T10:00:00.000000Z", "com.apple.quicktime.make=Maker", "location=+48.1+011.5/"]
+    run(
+        *("-display_rotation", "90", "-i", folder / "flat.mp4", "-c", "copy", "-movflags", "use_metadata_tags"),
+        *(word for tag in tags for word in ("-metadata", tag)),
+        folder / "phone.mp4",
+    )
     return folder / "phone.mp4"
 
 
@@ -84,6 +89,14 @@ def shown_times(path: Path) -> list[float]:
         start = Fraction(container.start_time or 0, 1_000_000)
         packets = [packet for packet in container.demux(stream) if packet.size and not packet.is_discard]
         return sorted(float(packet.pts * packet.time_base - start) for packet in packets)
+
+
+def file_tags(path: Path) -> dict[str, str]:
+    """Return the tags of a file, in lower case, without those of its muxer."""
+    with av.open(str(path)) as container:
+        tags = {key.lower(): value for key, value in container.metadata.items() if key.lower() != "encoder"}
+    form = ("major_brand", "minor_version", "compatible_brands") if path.suffix == ".mp4" else ()
+    return {key: value for key, value in tags.items() if key not in form}
 
 
 def described(path: Path) -> dict[str, object]:
@@ -130,6 +143,7 @@ def test_a_phone_clip_keeps_rotation_and_times(phone: Path, tmp_path: Path, name
     copy(phone, tmp_path / name)
     before, after = described(phone), described(tmp_path / name)
     assert (after["rotation"], after["streams"]) == (before["rotation"], before["streams"])
+    assert file_tags(tmp_path / name) == file_tags(phone)
     assert after["rotation"] != 0
     exact = 1e-4 if name.endswith("mp4") else 0.0011
     assert shown_times(tmp_path / name) == pytest.approx(shown_times(phone), abs=exact)
