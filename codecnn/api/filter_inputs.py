@@ -105,6 +105,33 @@ def network_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Vide
     return StreamQps(tuple(qps.qps[: len(slices)]), qps.source)
 
 
+def options_without_stream(source: Path, model: Path | str | None) -> str:
+    """Return the weights and the QP of a stream as options for its decoded pictures.
+
+    Args:
+        source: The stream.
+        model: Weights that were named; None chooses some that need decoded pictures only.
+    """
+    from codecnn.base.planes import SLICE_TYPE_PLANE
+    from codecnn.filtering import choose_qps, choose_weights
+    from codecnn.models import read_card, weights_path
+    from codecnn.pictures.files import stream_codec
+
+    codec = stream_codec(source)
+    weights = model
+    qp = "QP"
+    if codec is not None:
+        # Those of VVC for other efforts take planes of its decoder.
+        choice = choose_weights(source, "fast" if codec == "vvc" else "normal")
+        weights = model or choice.weights
+        qps = choose_qps(source, all_intra_weights=choice.content == "intra").qps
+        qp = str(round(sum(qps) / len(qps)))
+    if weights is None:
+        return f"-q {qp}"
+    types = SLICE_TYPE_PLANE in read_card(weights_path(weights)).options.get("planes", ())
+    return f"-m {weights} -q {qp}{' --slice-type B' if types else ''}"
+
+
 def fitting_notes(options: "FilterOptions", card: "Card", qps: Sequence[int], pictures: int) -> list[str]:
     """Return sentences about QPs, codecs and pictures that do not fit the weights or the options."""
     from codecnn.evaluation import other_codec, other_content, untrained_qps

@@ -7,9 +7,9 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from codecnn.api.filter_inputs import auxiliary_sources, fitting_notes, network_qps, open_output, open_pictures
 from codecnn.api.filter_options import FilterOptions
 from codecnn.api.groups import AUTO
-from codecnn.base.errors import ConfigError
+from codecnn.base.errors import ConfigError, ConversionError
 from codecnn.base.options import verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension, find_extension
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from codecnn.pictures.files import ContainerOutput
 
 _POLL_SECONDS = 1.0
-_TIMED_PICTURES = 5
+_TIMED_PICTURES = 3
 _INTEGER_BIT_DEPTH = 10
 """Largest bit depth of pictures that the shipped integer networks take."""
 
@@ -99,7 +99,8 @@ def filter_file(options: FilterOptions) -> FilteredFile:
     check_outputs([options.output, options.decisions_file], [*input_files(source, *files), *weights, *qp_files])
     _check_combination(options)
     if model is not None:
-        return _filter_with(options, model, None)
+        with _converted(source, model):
+            return _filter_with(options, model, None)
     carries_filter = find_extension("signalling.carries_filter")
     if carries_filter is not None and carries_filter(source):
         _check_carried(options)
@@ -107,7 +108,20 @@ def filter_file(options: FilterOptions) -> FilteredFile:
     choice = choose_weights(source, options.effort)
     if options.exact is None and is_coded(source) and probe_stream(source).format.bit_depth > _INTEGER_BIT_DEPTH:
         options = replace(options, exact=False)
-    return _filter_with(options, choice.weights, choice)
+    with _converted(source, None):
+        return _filter_with(options, choice.weights, choice)
+
+
+@contextmanager
+def _converted(source: Path, model: Path | str | None) -> Iterator[None]:
+    """Add to errors about videos that must be converted how the result is filtered as the stream would be."""
+    from codecnn.api.filter_inputs import options_without_stream
+
+    try:
+        yield
+    except ConversionError as error:
+        arguments = options_without_stream(source, model)
+        raise ConversionError(f"{error}, and filter that with {arguments}") from error
 
 
 def _filter_with(
@@ -255,7 +269,10 @@ def _filter_share(options: FilterOptions, model: Path | str, choice: "Choice | N
 
 
 def time_choices(source: Path) -> "dict[Effort, tuple[Choice, float]]":
-    """Filter the first pictures of a stream at each effort.
+    """Filter a few pictures at each effort.
+
+    The first pictures are repeated side by side until they fill 1920x1080. Weights that take planes of a VVC decoder
+    filter the stream itself, and its size is taken into account.
 
     Args:
         source: The stream, or pictures.
@@ -264,25 +281,55 @@ def time_choices(source: Path) -> "dict[Effort, tuple[Choice, float]]":
         By effort what codecnn chooses, and the time in seconds that a picture of 1920x1080 takes.
     """
     from codecnn.base.leftovers import temporary_folder
+    from codecnn.base.planes import STREAM_PLANES, TREE_PLANES
     from codecnn.filtering import candidates
-    from codecnn.pictures.files import is_coded, open_video, probe_stream
+    from codecnn.models import read_card, weights_path
 
-    if is_coded(source):
-        form = probe_stream(source).format
-    else:
-        with open_video(source, frames=1) as video:
-            form = video.format
-    scale = 1920 * 1080 / (form.width * form.height)
     times: dict[Effort, tuple[Choice, float]] = {}
     measured: dict[str, float] = {}
     with temporary_folder("timing") as folder:
+        tiled, output = Path(folder) / "tiled.y4m", Path(folder) / "filtered.y4m"
+        scale = _tile(source, tiled)
         for effort, choice in candidates(source).items():
             if choice.weights not in measured:
-                options = FilterOptions(source, None, Path(folder) / "filtered.y4m", frames=_TIMED_PICTURES)
-                seconds = _filter_with(options, choice.weights, choice).seconds_per_picture
-                measured[choice.weights] = scale * (seconds or 0.0)
+                planes = read_card(weights_path(choice.weights)).options.get("planes", ())
+                if not {*STREAM_PLANES, *TREE_PLANES}.isdisjoint(planes):
+                    options = FilterOptions(source, None, output, frames=_TIMED_PICTURES)
+                    measured[choice.weights] = scale * _time(options, choice)
+                else:
+                    options = FilterOptions(tiled, None, output, qp=32, slice_type="B")
+                    measured[choice.weights] = _time(options, choice)
             times[effort] = choice, measured[choice.weights]
     return times
+
+
+def _tile(source: Path, output: Path) -> float:
+    """Repeat the first pictures of a file until they fill 1920x1080; return by how much they are smaller."""
+    import numpy as np
+
+    from codecnn.pictures.files import Picture, create_video, open_video
+
+    with open_video(source, frames=_TIMED_PICTURES) as video:
+        form = replace(video.format, width=1920, height=1080)
+        with create_video(output, form) as writer:
+            for number in range(_TIMED_PICTURES):
+                picture = video[number % len(video)]
+                planes = []
+                for plane, (height, width) in zip(picture.planes, form.plane_shapes, strict=True):
+                    times = -(-height // plane.shape[0]), -(-width // plane.shape[1])
+                    planes.append(np.tile(plane, times)[:height, :width])
+                writer.write(Picture(tuple(planes), picture.bit_depth))
+        return 1920 * 1080 / (video.format.width * video.format.height)
+
+
+def _time(options: FilterOptions, choice: "Choice") -> float:
+    """Return the mean time in seconds of the pictures behind the first, which also prepares the network."""
+    ends: list[float] = []
+    options = replace(options, progress=lambda _done, _all: ends.append(time.perf_counter()))
+    result = _filter_with(options, choice.weights, choice)
+    if len(ends) > 1:
+        return (ends[-1] - ends[0]) / (len(ends) - 1)
+    return result.seconds_per_picture or 0.0
 
 
 def _check_combination(options: FilterOptions) -> None:

@@ -13,6 +13,10 @@ class ConfigError(CodecnnError, ValueError):
     """A recipe, configuration, option or argument has an invalid value."""
 
 
+class ConversionError(ConfigError):
+    """A video must be converted to OUT.mkv before it can be filtered, which loses the QP; the message ends with how."""
+
+
 class UsageError(ConfigError):
     """The options of a function leave it nothing to do, or contradict each other; a command ends with status 2."""
 

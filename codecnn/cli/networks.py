@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class ModelsOptions:
     """Options of `models`."""
 
+    name: Annotated[str | None, argument("Name of weights, e.g. low_cost_17; all by default.")] = None
     _: KW_ONLY
     stream: Annotated[
         FileName | None,
@@ -33,12 +34,21 @@ class ModelsOptions:
 def models(options: ModelsOptions) -> "list[ShippedWeights]":
     """List the weights that `filter` and `evaluate` take by name, and the architectures that `train` takes.
 
-    With --for the weights that `filter` chooses for a stream are listed, with the time that a picture of 1920x1080
-    takes on this machine.
+    With a name, one of the weights is described, with the QPs that `filter` gives them. With --for the weights that
+    `filter` chooses for a stream are listed, with the time that a picture of 1920x1080 takes on this machine.
     """
-    from codecnn.models import shipped_weights
+    from codecnn.models import shipped_weights, weights_path
 
-    return sorted(shipped_weights(), key=lambda weights: (weights.card.kmac_per_pixel or 0.0, weights.name))
+    shipped = sorted(shipped_weights(), key=lambda weights: (weights.card.kmac_per_pixel or 0.0, weights.name))
+    if options.name is None:
+        return shipped
+    if options.stream is not None:
+        raise UsageError("give the name of weights, or --for STREAM")
+    path = weights_path(options.name)
+    named = [weights for weights in shipped if weights.path == path]
+    if not named:
+        raise ConfigError(f"{options.name} is none of the shipped weights: codecnn models lists them")
+    return named
 
 
 @command("models", models, "codecnn models --for video.mp4")
@@ -50,6 +60,9 @@ def show_models(options: ModelsOptions, shipped: "list[ShippedWeights]", as_json
         _show_candidates(Path(options.stream), shipped, as_json)
         return
 
+    if options.name is not None:
+        _show_weights(shipped[0], as_json)
+        return
     if as_json:
         known = list_models()
         by_network: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
@@ -96,6 +109,34 @@ def show_models(options: ModelsOptions, shipped: "list[ShippedWeights]", as_json
     out.print(f"Architectures without weights, for train and complexity: {', '.join(untrained)}")
 
 
+def _show_weights(weights: "ShippedWeights", as_json: bool) -> None:
+    """Print the facts of one of the shipped weights."""
+    from codecnn.evaluation import trained_on_intra
+    from codecnn.filtering import describe_qps, served_codecs
+    from codecnn.pictures.files import STANDARD_NAMES
+
+    intra = trained_on_intra(weights.card)
+    rules = {codec: describe_qps(codec, all_intra_weights=intra) for codec in served_codecs(weights.full_name)}
+    facts = _facts(weights)
+    if as_json:
+        print_json(facts | {"qps": weights.card.qps, "qp_rules": rules})
+        return
+    qps = weights.card.qps
+    shown: dict[str, Any] = {
+        "weights": weights.full_name,
+        "trained on": facts["trained_on"],
+        "planes": " ".join(facts["planes"]),
+        "kMAC/pixel": f"{facts['kmac_per_pixel']:.1f}",
+        "parameters": f"{facts['parameters']:,}",
+        "integers": " ".join(facts["integers"]) or "none",
+        "BD-rate Y": "not tested" if facts["bd_rate"] is None else f"{facts['bd_rate']:+.2f} %",
+        "QPs of training": "any" if qps is None else f"{min(qps)} to {max(qps)}",
+    }
+    for codec, rule in rules.items():
+        shown |= {f"QP, {STANDARD_NAMES[codec]}, {kind}": qp for kind, qp in rule.items()}
+    print_facts(shown, False)
+
+
 def _show_candidates(stream: Path, shipped: "list[ShippedWeights]", as_json: bool) -> None:
     """Print the weights that `filter` chooses for a stream at each effort."""
     from codecnn.api.filtering import time_choices
@@ -115,7 +156,9 @@ def _show_candidates(stream: Path, shipped: "list[ShippedWeights]", as_json: boo
         rate = "not tested" if row["bd_rate"] is None else f"{row['bd_rate']:+.2f}"
         table.add_row(row["effort"], row["weights"], rate, f"{row['seconds_per_1080p_picture']:.2g}")
     print_table(table)
-    out.print(f"{stream}: {rows[0]['reason']}", soft_wrap=True, markup=False)
+    for reason in dict.fromkeys(row["reason"] for row in rows):
+        efforts = ", ".join(row["effort"] for row in rows if row["reason"] == reason)
+        out.print(f"{efforts}: {reason}", soft_wrap=True, markup=False)
 
 
 def _facts(weights: "ShippedWeights") -> dict[str, Any]:

@@ -115,6 +115,17 @@ def _assumption(path: Path) -> str:
     return f"{STANDARD_NAMES.get(codec, codec)}, for which no weights are trained or tested: {assumed}"
 
 
+def served_codecs(weights: str) -> list[str]:
+    """Return the codec that shipped weights are for by their name, and those for which they are chosen."""
+    codecs = [weights.partition(".")[2].split("_")[0]]
+    contents: tuple[Content, ...] = ("intra", "video")
+    for codec in STREAM_CODECS:
+        for content in contents:
+            by_effort = _WEIGHTS.get((codec, content)) or _WEIGHTS[_BORROWED[codec], content]
+            codecs += [codec] if weights in by_effort.values() else []
+    return list(dict.fromkeys(codecs))
+
+
 def stream_content(path: Path) -> Content:
     """Return whether all pictures of a stream are intra pictures; raises the errors of `choose_weights`."""
     return "intra" if all(picture.slice_type == "I" for picture in output_pictures(read_headers(path))) else "video"

@@ -21,6 +21,7 @@ from codecnn.pictures.files import stream_codec
 
 _QUALITY_OFFSETS = {("x265", "crf"): 0, ("x264", "crf"): 3, ("x264", "cqp"): -1}
 """What is added to the value of -crf or -qp, by encoder and kind of rate control."""
+_PROGRAM_CODECS = {"x265": "hevc", "x264": "avc"}
 _INTRA_OFFSETS = {"hevc": -6, "avc": 2, "av1": 0}
 """What is added to the slice QP of the last intra picture, by codec; 0 for HEVC whose blocks have the QPs of slices."""
 _LOW_DELAY_QPS = 3
@@ -75,6 +76,34 @@ def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
     if all_intra_weights and (qp := sequence_qp(pictures)) is not None:
         return StreamQps((qp,), "QP of the sequence")
     return StreamQps(tuple(slices), "slice QPs")
+
+
+def describe_qps(codec: str, *, all_intra_weights: bool) -> dict[str, str]:
+    """Describe the QPs that `choose_qps` chooses for streams of a codec, by kind of stream.
+
+    Returns:
+        For example {"x265 -crf": "value of -crf", "other": "slice QP of the last intra picture - 6"}.
+    """
+    described = {}
+    for (program, control), offset in _QUALITY_OFFSETS.items():
+        if _PROGRAM_CODECS[program] == codec:
+            option = {"cqp": "-qp"}.get(control, f"-{control}")
+            described[f"{program} {option}"] = _with_offset(f"value of {option}", offset)
+    if codec in _INTRA_OFFSETS:
+        intra = "slice QP of the last intra picture"
+        if codec == "hevc":
+            described["constant QP"] = intra
+        described["other" if described else "all"] = _with_offset(intra, _INTRA_OFFSETS[codec])
+    elif all_intra_weights:
+        described["inter, constant QP"] = "QP of the sequence"
+        described["other"] = "slice QPs"
+    else:
+        described["all"] = "slice QPs"
+    return described
+
+
+def _with_offset(value: str, offset: int) -> str:
+    return f"{value} {'-' if offset < 0 else '+'} {abs(offset)}" if offset else value
 
 
 def _clipped(qp: float) -> int:

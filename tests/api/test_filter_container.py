@@ -1,6 +1,7 @@
 """A video that is filtered into a container, with chosen weights."""
 
 import errno
+import re
 import subprocess
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 import codecnn
-from codecnn.base.errors import DiskFullError, EncoderError, FormatError
+from codecnn.base.errors import ConversionError, DiskFullError, EncoderError, FormatError
 from codecnn.pictures.files import containers, ffmpeg_path, joining
 
 
@@ -144,3 +145,22 @@ def test_a_container_that_cannot_hold_the_streams_is_refused_before_any_picture(
     with pytest.raises(EncoderError, match=r"out\.mp4 cannot be written"):
         codecnn.filter_file(path, None, tmp_path / "out.mp4", effort="fast", encode=encode, progress=fail)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_advice_to_convert_keeps_weights_and_qp(tmp_path: Path) -> None:
+    path, converted = tmp_path / "fields.mkv", tmp_path / "converted.mkv"
+    source = ["-f", "lavfi", "-i", "testsrc2=s=64x64:r=25:d=0.4", "-vf", "setfield=tff", "-pix_fmt", "yuv420p"]
+    coding = ["-c:v", "libx265", "-x265-params", "log-level=error:crf=31", "-field_order", "tt"]
+    subprocess.run([ffmpeg_path(), "-v", "error", *source, *coding, path], check=True)
+    with pytest.raises(ConversionError, match=r"OUT\.mkv, and filter that with -m low_cost_5.hevc -q 31$"):
+        codecnn.filter_file(path, "low_cost_5.hevc", tmp_path / "out.mkv")
+    with pytest.raises(ConversionError, match="filter that with") as error:
+        codecnn.filter_file(path, None, tmp_path / "out.mkv")
+    assert list(tmp_path.iterdir()) == [path]
+    advice = re.search(r"ffmpeg -i IN (.*) OUT\.mkv, and filter that with (.*)", str(error.value))
+    assert advice is not None
+    conversion, options = advice.groups()
+    assert options == "-m low_cost_17.hevc_video_mc -q 31 --slice-type B"
+    subprocess.run([ffmpeg_path(), "-v", "error", "-i", path, *conversion.split(), converted], check=True)
+    codecnn.filter_file(converted, "low_cost_17.hevc_video_mc", tmp_path / "out.mkv", qp=31, slice_type="B")
+    assert len(codecnn.open_video(tmp_path / "out.mkv")) == 20

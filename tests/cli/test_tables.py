@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from PIL import Image
 from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
@@ -54,3 +55,24 @@ def test_models_are_printed_whole_into_a_pipe(run):
     assert any(
         line.startswith("Architectures without weights") and line.endswith("vrcnn") for line in text.splitlines()
     )
+
+
+def test_weights_are_described_with_the_qps_they_take(run):
+    status, text, _ = run("models", "low_cost_5.hevc")
+    assert status == 0
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "QP, HEVC, x265 -crf value of -crf" in lines
+    assert "QP, AVC, x264 -crf value of -crf + 3" in lines
+    assert not any("QP, VVC" in line for line in lines)
+    assert run("models", "low_cost_17.nothing")[0] == 1
+    assert run("models", "low_cost_17", "--for", "video.mp4")[0] == 2
+
+
+@pytest.mark.slow
+def test_candidates_for_pictures_without_a_stream(run, tmp_path):
+    picture = tmp_path / "picture.png"
+    Image.new("RGB", (64, 48)).save(picture)
+    status, text, _ = run("models", "--for", picture)
+    assert status == 0
+    assert "low_cost_17.hevc" in text
+    assert "pictures without a stream" in text

@@ -7,7 +7,7 @@ import pytest
 
 import codecnn
 from codecnn.codec import StreamPicture, output_pictures, picture_qp, read_headers
-from codecnn.filtering import choose_qps, sequence_qp
+from codecnn.filtering import choose_qps, describe_qps, sequence_qp
 from codecnn.pictures.files import ffmpeg_path
 
 
@@ -126,3 +126,25 @@ def test_slices_of_x265(tmp_path: Path) -> None:
 def test_the_qp_of_a_picture_is_the_mean_of_its_slices() -> None:
     picture = StreamPicture(0, 0, 0, "I", (30, 31, 36))
     assert (picture_qp(picture, "hevc"), picture_qp(picture, "vvc"), picture_qp(picture, "avc")) == (32, 32, 30)
+
+
+@pytest.mark.parametrize(
+    ("codec", "kind", "options", "value"),
+    [
+        ("avc", "x264 -crf", ("-c:v", "libx264", "-crf", "25"), 25),
+        ("avc", "x264 -qp", ("-c:v", "libx264", "-qp", "30"), 30),
+        ("avc", "other", ("-c:v", "libx264", "-b:v", "60k"), None),
+        ("hevc", "x265 -crf", (*X265, "log-level=error:crf=31"), 31),
+        ("hevc", "constant QP", (*X265, "log-level=error:qp=30"), None),
+        ("hevc", "other", (*X265, "log-level=error:crf=31:info=0"), None),
+        ("av1", "all", ("-c:v", "libsvtav1", "-preset", "12", "-crf", "40"), None),
+    ],
+)
+def test_the_rule_is_described(tmp_path: Path, codec: str, kind: str, options: tuple[str, ...], value: int) -> None:
+    """The value, or without one the slice QP of the intra picture, and the offset in words give the QP."""
+    path = code(tmp_path / "out.mkv", *options)
+    words = describe_qps(codec, all_intra_weights=False)[kind]
+    assert words.startswith("slice QP" if value is None else "value of")
+    offset = int("".join(words.split()[-2:])) if words[-1].isdigit() else 0
+    expected = (slices(path)[0] if value is None else value) + offset
+    assert choose_qps(path, all_intra_weights=False).qps[0] == expected

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import av
 
-from codecnn.base.errors import ConfigError
-from codecnn.pictures.files.ffmpeg import DEMUXERS, file_url, input_arguments
+from codecnn.base.errors import ConversionError
+from codecnn.pictures.files.ffmpeg import DEMUXERS, LOSSLESS_COPY, file_url, input_arguments
 from codecnn.pictures.files.frame_times import FrameTimes, read_frame_times
 from codecnn.pictures.files.packets import summarise_packets
 from codecnn.pictures.files.probing import StreamInfo, probe_stream
@@ -58,20 +58,17 @@ def read_carrier(path: Path) -> Carrier:
     """Read times and properties of a coded video that is filtered into a container.
 
     Raises:
-        ConfigError: The video is interlaced, cropped by its container, or its times cannot be kept.
+        ConversionError: The video is interlaced, cropped by its container, or its times cannot be kept.
         FormatError: The file is not a video.
     """
     info = probe_stream(path)
     if info.fields is not None:
-        raise ConfigError(
+        raise ConversionError(
             f"{path} is interlaced, and a filtered video is written as progressive: deinterlace it first, e.g. with "
-            "ffmpeg -i IN -map 0 -c copy -c:v ffv1 -vf bwdif OUT.mkv"
+            "ffmpeg -i IN -map 0 -map -0:d -c copy -c:v:0 ffv1 -filter:v:0 bwdif OUT.mkv"
         )
     if info.cropping is not None:
-        raise ConfigError(
-            f"{path} is cropped by its container, which the output cannot state: crop it first, e.g. with ffmpeg -i IN "
-            "-map 0 -c copy -c:v ffv1 OUT.mkv"
-        )
+        raise ConversionError(f"{path} is cropped by its container, which the output cannot state: {LOSSLESS_COPY}")
     times = None
     if info.container not in DEMUXERS.values():
         times = read_frame_times(path, summarise_packets(path, container=info.container).shown)

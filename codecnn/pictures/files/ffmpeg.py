@@ -16,6 +16,8 @@ from codecnn.base.errors import DiskFullError, EncoderError, ToolMissingError
 
 FFMPEG_VARIABLE = "CODECNN_FFMPEG"
 """Environment variable that names the ffmpeg to use."""
+LOSSLESS_COPY = "convert it first, e.g. with ffmpeg -i IN -map 0 -map -0:d -c copy -c:v:0 ffv1 OUT.mkv"
+"""Advice for videos that cannot be filtered as they are."""
 DEMUXERS = {"vvc": "vvc", "hevc": "hevc", "avc": "h264", "av1": "obu"}
 """ffmpeg's names of the demuxers of byte streams."""
 _DISK_FULL_TEXT = "No space left on device"

@@ -187,7 +187,7 @@ def _refusal(argv: Sequence[str]) -> str:
         return "is a text file, not a video"
     if kind in _PLAYLISTS:
         return f"is a playlist or script ({kind}), which names other files: name the video itself"
-    return f"is of a kind that codecnn does not read ({kind}): convert it, e.g. with ffmpeg -i IN OUT.mkv"
+    return f"is of a kind that codecnn does not read ({kind}): convert it, e.g. with ffmpeg -i IN -c copy OUT.mkv"
 
 
 def _no_parameters(codec: str) -> str:

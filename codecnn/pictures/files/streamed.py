@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from codecnn.base.errors import CodecnnError, ConfigError, FormatError
+from codecnn.base.errors import CodecnnError, ConfigError, ConversionError
 from codecnn.base.leftovers import temporary_folder
 from codecnn.pictures.files.decoding import decode
+from codecnn.pictures.files.ffmpeg import LOSSLESS_COPY
 from codecnn.pictures.files.pictures import Plane, Video, planes_at
 from codecnn.pictures.files.streams import Decoding, prepare_decoding
 
@@ -35,7 +36,8 @@ def stream_video(path: Path | str, count: int) -> Iterator[Video]:
         The video.
 
     Raises:
-        FormatError: The file is damaged or has another number of pictures that can be decoded.
+        ConversionError: The file has another number of pictures that can be decoded.
+        FormatError: The file is damaged.
         EncoderError: ffmpeg cannot decode it.
     """
     decoding = prepare_decoding(Path(path), None)
@@ -119,9 +121,8 @@ class _PictureWindow:
             size = self._read(view[done:])
             if not size:
                 decoded = self._decoder.result()
-                raise FormatError(
-                    f"{self._decoding.name} decodes to {decoded} of its {self._count} pictures: convert it first, e.g. "
-                    "with ffmpeg -i IN -c:v ffv1 OUT.mkv"
+                raise ConversionError(
+                    f"{self._decoding.name} decodes to {decoded} of its {self._count} pictures: {LOSSLESS_COPY}"
                 )
             done += size
         return planes_at(data, [0], form)(0)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from av.stream import Disposition
 
-from codecnn.base.errors import ConfigError, EncoderError, FormatError
+from codecnn.base.errors import ConfigError, ConversionError, EncoderError, FormatError
 from codecnn.pictures.files import containers as module
 from codecnn.pictures.files import ffmpeg_path, open_video
 from codecnn.pictures.files.carrier import read_carrier
@@ -207,7 +207,7 @@ def test_interlaced_video_is_refused(tmp_path: Path) -> None:
         *("-f", "lavfi", "-i", "testsrc2=s=96x64:r=25:d=0.4", "-vf", "setfield=tff", "-c:v", "libx264"),
         *("-flags", "+ildct+ilme", source),
     )
-    with pytest.raises(ConfigError, match="deinterlace"):
+    with pytest.raises(ConversionError, match="deinterlace"):
         read_carrier(source)
 
 
