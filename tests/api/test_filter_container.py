@@ -4,14 +4,14 @@ import errno
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
-import av
 import numpy as np
 import pytest
 
 import codecnn
 from codecnn.base.errors import ConversionError, DiskFullError, EncoderError, FormatError
-from codecnn.pictures.files import containers, ffmpeg_path, joining
+from codecnn.pictures.files import containers, ffmpeg_path, joining, streamed
 
 
 @pytest.fixture
@@ -93,18 +93,31 @@ def test_jobs_that_have_no_effect_are_said(video: Path, tmp_path: Path) -> None:
 
 
 def test_damage_leaves_nothing(video: Path, tmp_path: Path) -> None:
-    """The last picture is damaged, which is noticed when two segments are written."""
-    matroska, damaged = tmp_path / "whole.mkv", tmp_path / "damaged" / "video.mkv"
-    subprocess.run([ffmpeg_path(), "-v", "error", "-i", video, "-c", "copy", "-an", matroska], check=True)
-    with av.open(str(matroska)) as container:
-        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
-    data = matroska.read_bytes()
-    start = data.rindex(packets[-1])
-    damaged.parent.mkdir()
-    damaged.write_bytes(data[: start + 8] + bytes(len(packets[-1]) - 8) + data[start + len(packets[-1]) :])
-    with pytest.raises((FormatError, EncoderError)):
-        codecnn.filter_file(damaged, None, damaged.with_name("out.mkv"), effort="fast")
-    assert list(damaged.parent.iterdir()) == [damaged]
+    """Damage behind the first segment, as a decoder reports it."""
+
+    def fail(pictures: int, _total: int) -> None:
+        if pictures == 12:
+            raise FormatError("the video is damaged")
+
+    with pytest.raises(FormatError):
+        codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast", progress=fail)
+    assert list(tmp_path.iterdir()) == [video]
+
+
+def test_damage_that_the_decoder_reports_at_its_end(
+    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All pictures come out of the decoder, and then it says that one was concealed."""
+
+    def decode_damaged(*arguments: Any, **options: Any) -> int:
+        decode(*arguments, **options)
+        raise EncoderError("a picture was concealed")
+
+    decode = streamed.decode
+    monkeypatch.setattr(streamed, "decode", decode_damaged)
+    with pytest.raises(EncoderError, match="concealed"):
+        codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast")
+    assert list(tmp_path.iterdir()) == [video]
 
 
 def test_a_full_disk_keeps_the_segments(video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
