@@ -1,7 +1,6 @@
 """Commands of evaluation: gain and BD-rate of filters, and JVET tables."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,12 +45,9 @@ class JvetOptions:
         Sequence[FileName],
         argument("Folders written by `codecnn evaluate`, e.g. results/ra.", "RESULTS...", kind=Path, collect=list),
     ]
-    output: Annotated[FileName, option("-o", "--output", help="Folder for jvet.csv and report.html.")]
-    _: KW_ONLY
-    xlsx: Annotated[
-        FileName | None,
-        option("--xlsx", help="Write a workbook in the layout of JVET's sheets as well, e.g. jvet.xlsx."),
-    ] = None
+    output: Annotated[
+        FileName, option("-o", "--output", help="Folder for jvet.csv, the workbook jvet.xlsx and report.html.")
+    ]
 
 
 @verb(JvetOptions)
@@ -61,15 +57,9 @@ def jvet(options: JvetOptions) -> "Sequence[Table]":
     For each configuration the table lists classes, overall figures, sequences and picture types with the BD-rates of Y,
     U, V and YUV, gain, complexity and times.
     """
-    from codecnn.evaluation import check_merged_outputs, merge_results, write_workbook
+    from codecnn.evaluation import merge_results
 
-    folders, output = [Path(folder) for folder in options.results], Path(options.output)
-    xlsx = None if options.xlsx is None else Path(options.xlsx)
-    check_merged_outputs(folders, output, xlsx)
-    tables = merge_results(folders, output)
-    if xlsx is not None:
-        write_workbook(xlsx, tables)
-    return tables
+    return merge_results([Path(folder) for folder in options.results], Path(options.output))
 
 
 @command("jvet", jvet, "codecnn jvet results/ai results/ra results/ldb -o results/jvet")

@@ -11,8 +11,6 @@ from .groups import picture_types as picture_types
 from .jvet import CONFIGURATIONS as CONFIGURATIONS
 from .jvet import Table as Table
 from .jvet import TableRow as TableRow
-from .jvet import check_merged_outputs as check_merged_outputs
-from .jvet import merge_results as merge_results
 from .jvet import missing_figures as missing_figures
 from .jvet import table_row as table_row
 from .jvet import tables_of as tables_of
@@ -22,6 +20,7 @@ from .measure import PictureMeasure as PictureMeasure
 from .measure import measure_decoded as measure_decoded
 from .measure import measure_filtered as measure_filtered
 from .measure import parse_metrics as parse_metrics
+from .merging import merge_results as merge_results
 from .quality import VideoQuality as VideoQuality
 from .quality import measure_quality as measure_quality
 from .quality_report import check_report_name as check_report_name

@@ -2,18 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from codecnn.base.errors import MissingFileError, TableError
-from codecnn.base.files import provenance, read_json, write_csv, write_text
-from codecnn.base.outputs import check_outputs, claim_results
-from codecnn.base.parts import extension
 from codecnn.evaluation.rates import Gains, Rates, mean_gains
-from codecnn.evaluation.report import render
 from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
 from codecnn.evaluation.rows import Record, ResultRow, by_sequence
 
@@ -25,9 +18,6 @@ CLASSES = ("A1", "A2", "B", "C", "E")
 
 RATE_COLUMNS = {"y": "Y", "u": "U", "v": "V", "yuv_611": "YUV"}
 """Quality measures with a BD-rate column and their titles; YUV is (6 Y + U + V) / 8 of the PSNRs."""
-
-RESULTS, IN_LOOP = "results.json", "in_loop.json"
-"""Files that an evaluation leaves in its folder."""
 
 
 class TableRow(Record):
@@ -89,43 +79,6 @@ class Table(Record):
         ]
 
 
-def merge_results(folders: Sequence[Path], output: Path) -> tuple[Table, ...]:
-    """Merge evaluations into one table and write it as jvet.csv and report.html.
-
-    Args:
-        folders: Folders of evaluations: each contains results.json, or in_loop.json if the filter was in the loop.
-        output: Folder to write to.
-
-    Returns:
-        The tables of each filter together, its configurations in JVET's order.
-
-    Raises:
-        MissingFileError: A folder contains neither file.
-        TableError: A file is damaged, or two results are of the same filter, configuration and coding.
-        ConfigError: `output` is one of the folders, whose report would be replaced.
-    """
-    check_merged_outputs(folders, output)
-    tables = sorted_tables(table for folder in folders for table in _read(folder))
-    seen: set[tuple[str | None, ...]] = set()
-    for table in tables:
-        key = (table.weights or table.name, table.title, table.coded, table.label, table.decisions)
-        if key in seen:
-            raise TableError(
-                f"two of the results are of {table.name}, {table.title}, {table.coded}, {table.label}: name one of them"
-            )
-        seen.add(key)
-    claim_results(output, ("jvet.csv", "report.html"))
-    write_csv(output / "jvet.csv", [row for table in tables for row in table.csv_rows()])
-    _write_page(output / "report.html", tables)
-    return tables
-
-
-def check_merged_outputs(folders: Sequence[Path], output: Path, workbook: Path | None = None) -> None:
-    """Raise ConfigError if the tables, the report or a workbook would replace a file of an evaluation."""
-    files = [file for folder in folders if folder.is_dir() for file in folder.iterdir() if file.is_file()]
-    check_outputs([output / "jvet.csv", output / "report.html", workbook], files)
-
-
 def tables_of(all_results: Iterable[Results]) -> tuple[Table, ...]:
     """Build the table of each result, sorted as `sorted_tables` does."""
     return sorted_tables(_table(results) for results in all_results)
@@ -145,11 +98,6 @@ def by_filter(tables: Iterable[Table]) -> list[tuple[str, list[Table]]]:
     """Group sorted tables by filter; returns its name and its tables."""
     grouped = [list(group) for _, group in groupby(tables, key=lambda table: table.weights or table.name)]
     return [(group[0].name, group) for group in grouped]
-
-
-def _write_page(path: Path, tables: Sequence[Table]) -> None:
-    """Write an HTML page with the tables of each filter below one another, without a script."""
-    write_text(path, render("tables.html.j2", filters=by_filter(tables), titles=RATE_COLUMNS, footer=provenance()))
 
 
 def _table(results: Results) -> Table:
@@ -239,26 +187,3 @@ def _mean(values: Iterable[float | None]) -> float | None:
     listed = list(values)
     known = [value for value in listed if value is not None]
     return float(np.mean(known)) if known and len(known) == len(listed) else None
-
-
-def _read(folder: Path) -> tuple[Table, ...]:
-    path = folder / RESULTS
-    try:
-        if path.is_file():
-            content = read_json(path)
-            models = [Results.model_validate(model) for model in content.get("models", [content])]
-            if unknown := {str(model.settings.get("configuration", "ai")) for model in models} - {*CONFIGURATIONS}:
-                raise TableError(
-                    f"{path} has the configuration {unknown.pop()[:40]!r}, which is none of "
-                    f"{', '.join(CONFIGURATIONS)}: write the file again with `codecnn evaluate`"
-                )
-            return tables_of(models)
-        path = folder / IN_LOOP
-        if path.is_file():
-            in_loop: tuple[Table, ...] = extension("signalling.loop_tables")(read_json(path))
-            return in_loop
-    except (ValidationError, AttributeError, TypeError, KeyError) as error:
-        raise TableError(f"{path} is not a results file of an evaluation: {str(error).splitlines()[0]}") from None
-    raise MissingFileError(
-        f"{folder} contains no {RESULTS} and no {IN_LOOP}: write them with `codecnn evaluate -o {folder}`"
-    )

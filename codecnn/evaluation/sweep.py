@@ -26,11 +26,12 @@ from codecnn.evaluation.measure import Cell
 from codecnn.evaluation.report import write_report
 from codecnn.evaluation.results import Results, ResultsList, summarise
 from codecnn.evaluation.rows import PLANES
+from codecnn.evaluation.workbook import write_workbook
 from codecnn.filtering import Decisions
 
 RESULT_FILES = (
-    *("results.json", "results.csv", "results.md", "pictures.csv", "jvet.csv", "ctus.parquet", "report.html"),
-    *("statistics", "cells"),
+    *("results.json", "results.csv", "results.md", "pictures.csv", "jvet.csv", "jvet.xlsx"),
+    *("ctus.parquet", "report.html", "statistics", "cells"),
 )
 """Files and folders that an evaluation writes into its folder."""
 
@@ -55,8 +56,9 @@ def evaluate(
 ) -> ResultsList:
     """Run filters over the units of a split and write results, tables and a report.
 
-    Files in `output`: results.json, results.csv, results.md, jvet.csv, report.html; pictures.csv with a row a picture;
-    ctus.parquet with a row a CTU, which `codecnn correlate` reads; with decisions, statistics/*.vtmbmsstats for YUView.
+    Files in `output`: results.json, results.csv, results.md, report.html; jvet.csv and jvet.xlsx; pictures.csv with a
+    row a picture; ctus.parquet with a row a CTU, which `codecnn correlate` reads; with decisions,
+    statistics/*.vtmbmsstats for YUView.
     Bits are those of the whole bitstream file.
 
     Each cell (one filter on one unit) is measured once and kept in cells/. An interrupted evaluation continues with the
@@ -123,7 +125,9 @@ def _write_results(
     rows = [{"model": results.name} | row.to_json() for results in all_results for row in results.sequences]
     write_csv(output / "results.csv", rows)
     write_csv(output / "pictures.csv", [row for cell in cells for row in _picture_rows(cell, types)])
-    write_csv(output / "jvet.csv", [row for table in tables_of(all_results) for row in table.csv_rows()])
+    tables = tables_of(all_results)
+    write_csv(output / "jvet.csv", [row for table in tables for row in table.csv_rows()])
+    write_workbook(output / "jvet.xlsx", tables)
     write_markdown(output / "results.md", all_results)
     _write_ctus(output / "ctus.parquet", cells, store)
     if all_results[0].decisions != "none":

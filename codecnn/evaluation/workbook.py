@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from codecnn.base.errors import ConfigError, ToolMissingError
 from codecnn.base.files import atomic_path
 from codecnn.evaluation.jvet import RATE_COLUMNS, Table, by_filter
 from codecnn.evaluation.rows import PLANES, ResultRow, by_sequence
@@ -27,21 +26,11 @@ def write_workbook(path: Path, tables: Sequence[Table]) -> None:
     Args:
         path: File to write, .xlsx.
         tables: Tables with their RD points.
-
-    Raises:
-        ToolMissingError: openpyxl is not installed.
-        ConfigError: The file does not end in .xlsx.
     """
-    try:
-        from openpyxl import Workbook
-        from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
-        from openpyxl.styles import Font
-    except ImportError:
-        raise ToolMissingError(
-            "a workbook needs openpyxl: install it with `pip install codecnn[xlsx]`, or leave out --xlsx"
-        ) from None
-    if path.suffix != ".xlsx":
-        raise ConfigError(f"{path}: a workbook ends in .xlsx")
+    from openpyxl import Workbook
+    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+    from openpyxl.styles import Font
+
     book = Workbook()
     bold = Font(bold=True)
 

@@ -53,7 +53,7 @@ FOLDERS = {
         "evaluate-loop {sources} -m {models} -o {output} --vvenc-library {library}",
         ("sources/in_loop.csv", "models/coded/x.safetensors", "library/in_loop.json"),
     ),
-    "jvet": ("jvet {output} -o {output}", ("results/jvet.csv", "results/report.html")),
+    "jvet": ("jvet {output} -o {output}", ("results/jvet.csv", "results/jvet.xlsx", "results/report.html")),
     "correlate": ("correlate {source} -o {output}", ("source/coefficients.csv", "source/worth.csv")),
     "train": (
         "train {config} store=stores/x training.start.weights={weights} -o {run}",
@@ -73,7 +73,7 @@ WITHOUT = {
 }
 """Commands that write nothing, or have no inputs."""
 
-NO_FILES = {("export", "store"), ("jvet", "results"), ("jvet", "xlsx")}
+NO_FILES = {("export", "store"), ("jvet", "results")}
 """Parameters that name folders of inputs, or that a test of its own covers."""
 
 
@@ -146,12 +146,3 @@ def test_no_folder_replaces_an_input(run, tmp_path, name, place):
     assert status == 1, error
     assert "same file" in error or "lies in the output folder" in error, error
     assert content(tmp_path) == before
-
-
-def test_the_workbook_replaces_no_evaluation(run, tmp_path):
-    results = tmp_path / "ai" / "results.json"
-    results.parent.mkdir()
-    results.write_text("{}")
-    status, _, error = run("jvet", tmp_path / "ai", "-o", tmp_path / "out", "--xlsx", results)
-    assert (status, results.read_text()) == (1, "{}")
-    assert "same file" in error
