@@ -298,7 +298,7 @@ def _recipe(names: Sequence[FileName], entries: "Sequence[Entry]", options: Eval
             raise ConfigError(
                 "streams are already coded: leave out --codec, --preset, --configuration and --ctc with --original"
             )
-        values = _stream_recipe(names)
+        values = stream_recipe(names)
         sequences = [{"source": str(original), "streams": [str(name) for name in names]}]
     else:
         _check_originals(names)
@@ -368,7 +368,7 @@ def _check_originals(names: Sequence[Path | str]) -> None:
         )
 
 
-def _stream_recipe(names: Sequence[Path | str]) -> dict[str, Any]:
+def stream_recipe(names: Sequence[Path | str]) -> dict[str, Any]:
     """Return the settings of a recipe for streams, read from their headers.
 
     Raises:

@@ -54,7 +54,10 @@ FOLDERS = {
         ("sources/in_loop.csv", "models/coded/x.safetensors", "library/in_loop.json"),
     ),
     "jvet": ("jvet {output} -o {output}", ("results/jvet.csv", "results/jvet.xlsx", "results/report.html")),
-    "correlate": ("correlate {source} -o {output}", ("source/coefficients.csv", "source/worth.csv")),
+    "correlate": (
+        "correlate {sources} -o {output} --original {original}",
+        ("sources/coefficients.csv", "sources/worth.csv", "original/depth_mse.png"),
+    ),
     "train": (
         "train {config} store=stores/x training.start.weights={weights} -o {run}",
         ("config/config.json", "weights/best.safetensors"),
