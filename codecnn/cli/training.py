@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from codecnn.training import LayerDifference, TrainingResult
     from codecnn.training.checks import Finding
 
-_STYLES = {"pass": "green", "fail": "bold red", "skipped": "dim"}
+_STYLES = {"pass": "green", "note": "yellow", "fail": "bold red", "skipped": "dim"}
 
 
 def _advise_threads(options: CheckOptions | TrainOptions, _as_json: bool) -> CheckOptions | TrainOptions:
@@ -48,7 +48,7 @@ def show_findings(_options: CheckOptions, findings: "list[Finding]", as_json: bo
             table.add_row(finding.name, Text(finding.verdict, _STYLES[finding.verdict]), Text(finding.measured))
         print_table(table)
         for finding in findings:
-            if finding.verdict == "fail":
+            if finding.hint:
                 out.print(f"{finding.name}: {finding.hint}", markup=False, highlight=False, soft_wrap=True)
     if any(finding.verdict == "fail" for finding in findings):
         raise typer.Exit(1)

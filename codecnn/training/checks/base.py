@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from codecnn.models import named_outputs
 from codecnn.training.task import Batch
 
-Verdict = Literal["pass", "fail", "skipped"]
+Verdict = Literal["pass", "note", "fail", "skipped"]
 Arguments = ParamSpec("Arguments")
 Measured = tuple[bool | None, str] | tuple[bool | None, str, str]
 """True if the check passes, or None if it does not apply; figures or the reason; optionally a hint."""
@@ -23,9 +23,9 @@ class Finding:
 
     Attributes:
         name: Name of the check.
-        verdict: "pass", "fail" or "skipped".
+        verdict: "pass", "fail", "skipped", or "note" if what was found slows training down but makes nothing wrong.
         measured: The measured figures, or why the check was skipped.
-        hint: What to do if it fails.
+        hint: What to do about a failure or a note.
     """
 
     name: str
@@ -34,12 +34,15 @@ class Finding:
     hint: str = ""
 
 
-def check(name: str, hint: str) -> Callable[[Callable[Arguments, Measured]], Callable[Arguments, Finding]]:
+def check(
+    name: str, hint: str, unmet: Verdict = "fail"
+) -> Callable[[Callable[Arguments, Measured]], Callable[Arguments, Finding]]:
     """Turn a function that measures into a check that returns a finding.
 
     Args:
         name: Name of the check.
         hint: What to do if it fails, unless the function returns its own hint.
+        unmet: Verdict if it fails; "note" for a check of the speed alone.
     """
 
     def decorate(measure: Callable[Arguments, Measured]) -> Callable[Arguments, Finding]:
@@ -48,7 +51,7 @@ def check(name: str, hint: str) -> Callable[[Callable[Arguments, Measured]], Cal
             passed, measured, *own_hint = measure(*args, **kwargs)
             if passed is None:
                 return Finding(name, "skipped", measured)
-            return Finding(name, "pass", measured) if passed else Finding(name, "fail", measured, *(own_hint or [hint]))
+            return Finding(name, "pass", measured) if passed else Finding(name, unmet, measured, *(own_hint or [hint]))
 
         return checked
 

@@ -320,6 +320,7 @@ def _hash_files(units: Iterable[Unit]) -> tuple[int, list[str]]:
 @check(
     "waiting for data",
     "data is the bottleneck: raise training.workers, set training.resident on a GPU, or move the store to a local disk",
+    "note",
 )
 def check_waiting(
     step: Callable[[Batch], object],

@@ -207,7 +207,7 @@ def _no_identity(model: FilterNetwork, settings: FilterSettings) -> str | None:
 
 def _check_waiting(setup: Setup, task: Task, settings: LoopSettings, machine: Finding) -> Finding:
     """Check the waiting for batches of the size and kind that training uses, unless others use the device."""
-    if machine.verdict == "fail":
+    if machine.verdict == "note":
         return Finding("waiting for data", "skipped", "other processes use the device, so times mean little")
     device = pick_device(settings.device)
     model = task.model.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
@@ -229,7 +229,7 @@ def check_device(device: torch.device) -> Finding:
     return judge_load(os.getloadavg()[0], os.cpu_count() or 1)
 
 
-@check("device", "another process uses this GPU: nvidia-smi names it; choose another one with training.device")
+@check("device", "another process uses this GPU: nvidia-smi names it; choose another one with training.device", "note")
 def judge_gpu(used: int, total: int, utilisation: int | None) -> Measured:
     """Judge a GPU.
 
@@ -244,7 +244,7 @@ def judge_gpu(used: int, total: int, utilisation: int | None) -> Measured:
     return used <= OTHERS_BYTES and not busy, measured
 
 
-@check("device", "other processes are running: measured speeds mean little, and training shares the processors")
+@check("device", "other processes are running: measured speeds mean little, and training shares the processors", "note")
 def judge_load(load: float, processors: int) -> Measured:
     """Judge the mean number of runnable processes over a minute for a number of processors."""
     return load <= LOAD_BOUND * processors, f"CPU: load {load:.2f} on {processors} processors"
