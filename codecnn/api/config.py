@@ -12,6 +12,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from codecnn.base.errors import ConfigError, MissingFileError
 from codecnn.base.parts import absent_parts, task_configuration, tasks
+from codecnn.base.user_code import search_folder
 from codecnn.dataset import Recipe, Store, open_store
 from codecnn.training import LOSSES, FilterSettings, LoopSettings, Schema
 
@@ -174,7 +175,7 @@ def load_config(source: Path | str | Mapping[str, Any], overrides: Sequence[str]
 
     Args:
         source: YAML file, or a dictionary with its content; a missing file in `datasets/` or `configs/` is that of
-            codecnn.
+            codecnn. Code that it names is also searched in the folder of the file.
         overrides: Texts "key.sub=value" that replace values of the file.
 
     Returns:
@@ -185,6 +186,7 @@ def load_config(source: Path | str | Mapping[str, Any], overrides: Sequence[str]
         ConfigError: A value is invalid; the message names the file and the key.
     """
     value = _read(source, overrides)
+    search_folder(None if isinstance(source, Mapping) else Path(source).parent)
     path = _name(source, "configuration")
     if "sequences" in value:
         raise ConfigError(f"{path} is a recipe, not a training configuration: use it with `codecnn dataset build`")

@@ -7,6 +7,7 @@ from anyone.
 
 import ast
 import contextlib
+import filecmp
 import functools
 import hashlib
 import importlib
@@ -17,6 +18,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from codecnn.base.errors import ConfigError
@@ -30,6 +32,8 @@ _OWN_PACKAGES = ("codecnn", "torch")
 """Packages whose code is not hashed: their versions are part of the provenance of weights and results."""
 
 _permitted: set[str] = set()
+_configuration_folder: Path | None = None
+"""Folder of the last configuration that was read."""
 
 
 def is_reference(name: str) -> bool:
@@ -57,10 +61,16 @@ def is_permitted(reference: str) -> bool:
     return reference in _permitted
 
 
+def search_folder(folder: Path | None) -> None:
+    """Let `import_reference` search the folder of a configuration; None is a configuration without a file."""
+    global _configuration_folder
+    _configuration_folder = None if folder is None else folder.resolve()
+
+
 def import_reference(reference: str) -> Any:
     """Import the class or function of a name that the user has given, and permit it for weights that name it too.
 
-    The current folder is searched after the installed packages.
+    The folder of the configuration and the current folder are searched after the installed packages.
 
     Args:
         reference: Name of the form "package.module:Name".
@@ -69,28 +79,46 @@ def import_reference(reference: str) -> Any:
         The class or function.
 
     Raises:
-        ConfigError: The module does not exist, fails while it is imported, or has no such name.
+        ConfigError: The module does not exist, is another one than that beside the configuration, fails while it is
+            imported, or has no such name.
     """
     permit(reference)
     module_name, _, name = reference.partition(":")
-    if not {"", str(Path.cwd())} & set(sys.path):
-        sys.path.append(str(Path.cwd()))
+    folders = [Path.cwd()] if _configuration_folder in (None, Path.cwd()) else [_configuration_folder, Path.cwd()]
+    for folder in folders:
+        if str(folder) not in sys.path and not (folder == Path.cwd() and "" in sys.path):
+            sys.path.append(str(folder))
     importlib.invalidate_caches()
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            searched = " and ".join(map(str, folders))
             raise ConfigError(
-                f"{reference}: no module {error.name!r} in the folder {Path.cwd()} or among the installed packages"
+                f"{reference}: no module {error.name!r} in {searched}, nor among the installed packages"
             ) from error
         raise ConfigError(f"{reference} cannot be imported: {error}") from error
     except Exception as error:  # code of the user can raise anything
         reason = (str(error) or "no reason given").splitlines()[0]
         raise ConfigError(f"{reference} cannot be imported: {type(error).__name__}: {reason}") from error
+    _check_beside_configuration(reference, module)
     if not callable(item := getattr(module, name, None)):
         problem = "is not a class or function" if hasattr(module, name) else "does not exist"
         raise ConfigError(f"{reference}: {name} {problem} in {getattr(module, '__file__', module_name)}")
     return item
+
+
+def _check_beside_configuration(reference: str, module: ModuleType) -> None:
+    """Raise ConfigError if a module with other content than the one beside the configuration was imported."""
+    if _configuration_folder is None or (imported := getattr(module, "__file__", None)) is None:
+        return
+    place = _configuration_folder.joinpath(*module.__name__.split("."))
+    for file in (place.with_suffix(".py"), place / "__init__.py"):
+        if file.is_file() and not filecmp.cmp(file, imported, shallow=False):
+            raise ConfigError(
+                f"{reference} names {file}, which is beside the configuration, but Python has imported {imported}: "
+                "give one of the modules another name, or start Python anew"
+            )
 
 
 def entry_points() -> dict[str, metadata.EntryPoint]:

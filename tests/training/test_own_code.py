@@ -3,6 +3,8 @@
 import functools
 import json
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -79,6 +81,24 @@ def test_commands_take_a_network_and_a_loss_of_the_user(module, tiny_store, tmp_
     status, _, err = run("export", "-m", weights, "-o", "w.int16.safetensors", *options, *trust)
     assert status == 1
     assert "Net has no graph" in err
+
+
+def test_a_module_beside_the_configuration_is_found_from_any_folder(tiny_store, tmp_path, monkeypatch):
+    name = f"user_{tmp_path.name}"
+    for folder in ("here", "there", "elsewhere"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.py").write_text(f"{own_networks.SOURCE}\n# {folder}\n")
+    (tmp_path / "elsewhere" / f"{name}.py").unlink()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    configs = [write(tmp_path / folder / "own.yaml", tiny_store, name) for folder in ("here", "there")]
+    load_config(Path("../here/own.yaml")).make_task()
+    assert Path(sys.modules[name].__file__) == tmp_path / "here" / f"{name}.py"
+    with pytest.raises(ConfigError, match="there"):
+        load_config(configs[1]).make_task()
+    (tmp_path / "there" / f"{name}.py").unlink()
+    with pytest.raises(ConfigError, match=r"there and .*elsewhere"):
+        load_config(configs[1], [f"model.name={name}_x:Net"]).make_task()
 
 
 def result_of_check(run, config):
