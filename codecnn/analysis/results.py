@@ -280,6 +280,10 @@ class HeadlineIntervals(NamedTuple):
     closed_form: Mapping[str, Interval]
 
 
+def _rounded(value: float | None) -> str:
+    return "undefined" if value is None else f"{value:.4f}"
+
+
 class Correlation(NamedTuple):
     """Correlation of QP and depth with the MSE and other targets; docs/howto/correlate.md explains the figures.
 
@@ -322,6 +326,12 @@ class Correlation(NamedTuple):
     resamples: int
     seed: int
     notes: list[str]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Correlation of {self.n:,} CTUs: Pearson(QP, MSE) {_rounded(self.pearson.qp)}, "
+            f"Pearson(depth, MSE) {_rounded(self.pearson.depth)}>"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of correlation.json without its provenance."""

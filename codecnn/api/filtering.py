@@ -64,6 +64,13 @@ class FilteredFile:
     qp_source: str | None = None
     seconds_per_picture: float | None = None
 
+    def __repr__(self) -> str:
+        qps = sorted(set(self.qps))
+        used = f", QP {qps[0]}" + (f" to {qps[-1]}" if len(qps) > 1 else "") if qps else ""
+        chosen = "" if self.reason is None else f" ({self.reason})"
+        weights = self.weights or "filters of the stream"
+        return f"<FilteredFile {self.output}: {self.pictures} pictures, {weights}{chosen}{used}>"
+
 
 @verb(FilterOptions)
 def filter_file(options: FilterOptions) -> FilteredFile:

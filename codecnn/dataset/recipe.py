@@ -233,6 +233,14 @@ class Recipe(_Spec):
         default=None, description="CNN filter in the prediction loop, for codec vvc and configuration ldb"
     )
 
+    def __repr__(self) -> str:
+        """Return one line; `model_dump` has all fields."""
+        coder = f"{self.codec} {self.preset} {self.configuration}"
+        qps = f", QP {' '.join(map(str, self.qp))}" if self.qp else ""
+        return f"<Recipe {self.name}: {len(self.sequences)} sources, {coder}{qps}>"
+
+    __str__ = __repr__
+
     @model_validator(mode="before")
     @classmethod
     def _resolve_steps(cls, value: Any) -> Any:

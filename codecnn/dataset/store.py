@@ -74,6 +74,13 @@ class Store:
             raise StoreError(f"store {self.folder} has no pictures in the split {name!r}")
         return chosen
 
+    def __repr__(self) -> str:
+        recipe = self.manifest.recipe
+        qps = " ".join(map(str, sorted({unit.qp for unit in self.units})))
+        names = len({unit.name for unit in self.units})
+        coder = f"{recipe.codec} {recipe.preset} {recipe.configuration}"
+        return f"<Store {self.folder}: {len(self.units)} units of {names} sources, {coder}, QP {qps}>"
+
     def _repr_html_(self) -> str:
         """Show pictures, CTUs, bits and PSNR by split and QP in a notebook."""
         stats = store_stats(self)

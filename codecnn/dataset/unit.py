@@ -40,6 +40,12 @@ class Unit(CodedUnit):
     teacher_file: str | None = Field(default=None, alias="teacher", exclude=True)
     all_intra: bool = Field(default=False, exclude=True)
 
+    def __repr__(self) -> str:
+        """Return one line; `to_json` has all fields."""
+        return f"<Unit {self.name} at QP {self.qp}: {len(self.pictures)} pictures, {self.format}, {self.split}>"
+
+    __str__ = __repr__
+
     def slice_type_value(self, picture: int) -> float:
         """Return the value of the plane `slice_type`: 0 for an intra picture, 1 for an inter picture.
 

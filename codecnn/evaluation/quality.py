@@ -36,6 +36,10 @@ class VideoQuality:
         """Mean over the pictures of each metric, as codecs log PSNR."""
         return {name: float(np.mean(values)) for name, values in self.pictures.items()}
 
+    def __repr__(self) -> str:
+        means = ", ".join(f"{name} {value:.4f}" for name, value in self.mean.items())
+        return f"<VideoQuality of {self.video}: means {means}>"
+
     def as_json(self) -> dict[str, Any]:
         """Return the values as JSON; infinite ones are null."""
         values = {name: [_finite(value) for value in each] for name, each in self.pictures.items()}

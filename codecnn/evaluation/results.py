@@ -156,6 +156,17 @@ class Results(Record):
         """Return `to_arrow` as a data frame; ToolMissingError without pandas."""
         return data_frame(self.to_arrow())
 
+    def __repr__(self) -> str:
+        """Return one line; `to_json` has all fields."""
+        gain, rate = _rounded(self.mean_gain("y"), 3), _rounded(self.bd_rate.get("y"), 2)
+        count = len(by_sequence(self.sequences))
+        names = "1 sequence" if count == 1 else f"{count} sequences"
+        figures = f"gain Y {gain or 'unknown'} dB, BD-rate Y {rate or 'unknown'} %"
+        qps = " ".join(map(str, self.qps))
+        return f"<Results of {self.title}: {names}, {self.coding}, QP {qps}, {figures}>"
+
+    __str__ = __repr__
+
     def _repr_html_(self) -> str:
         """Show BD-rates and gains of classes and sequences in a notebook."""
         qps = [str(qp) for qp in self.qps]
@@ -211,6 +222,9 @@ class ResultsList(tuple[Results, ...]):
     def to_pandas(self) -> "pd.DataFrame":
         """Return `to_arrow` as a data frame; ToolMissingError without pandas."""
         return data_frame(self.to_arrow())
+
+    def __repr__(self) -> str:
+        return f"<ResultsList: {', '.join(map(repr, self)) or 'empty'}>"
 
     def _repr_html_(self) -> str:
         """Show the tables of all filters in a notebook."""

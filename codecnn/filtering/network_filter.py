@@ -101,6 +101,11 @@ class NetworkFilter(ABC):
         if memory is not None:
             self.tile_memory = self._tile_memory()
 
+    def __repr__(self) -> str:
+        network = self.card.network or "network"
+        planes = ", ".join(self.planes)
+        return f"<{type(self).__name__} of {network}: planes {planes}, {self.precision} on {self.device}>"
+
     @torch.inference_mode()
     def samples(self, picture: Picture, qp: int, beside: Planes = NO_PLANES) -> dict[str, Array]:
         """Filter a picture and return each output (h, w) before rounding and clipping; see `PictureFilter.samples`."""

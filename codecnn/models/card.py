@@ -175,6 +175,12 @@ class Card(Mapping[str, Any]):
         """Clamp a QP to the range of the training QPs; without `qps` only QPs below 0 are changed, to 0."""
         return min(max(qp, min(self.qps)), max(self.qps)) if self.qps else max(qp, 0)
 
+    def __repr__(self) -> str:
+        cost = "" if self.kmac_per_pixel is None else f", {self.kmac_per_pixel:.1f} kMAC/pixel"
+        planes = ", ".join(map(str, self.options.get("planes", ())))
+        qps = "" if self.qps is None else f", QPs {min(self.qps)} to {max(self.qps)}"
+        return f"<Card of {self.network}{cost}, planes {planes or 'unknown'}{qps}>"
+
     def _repr_html_(self) -> str:
         """Show what the weights are, how they were trained and what they gain, in a notebook."""
         gain, rate = (None, None) if self.test is None else self.test.luma

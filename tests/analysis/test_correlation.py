@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from codecnn.analysis import check_table, load_table
+from codecnn.analysis import check_table, correlate, load_table
 from codecnn.analysis.statistics import correlations, covariances, moments, spearman
 from codecnn.base.errors import MissingFileError, TableError
 from tests.helpers.correlation_tables import QPS, correlated, least_squares, make_table, residual_r, with_more
@@ -302,3 +302,8 @@ def test_files_that_are_no_tables_are_refused(tmp_path, name, content, error, me
         (tmp_path / name).write_text(content)
     with pytest.raises(error, match=message):
         load_table(tmp_path / name)
+
+
+def test_python_shows_a_line():
+    result = correlate(make_table(pictures=3), resamples=0)
+    assert repr(result).startswith(f"<Correlation of {result.n} CTUs: Pearson(QP, MSE) {result.pearson.qp:.4f}, ")

@@ -4,15 +4,17 @@ import html
 import io
 import runpy
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from skimage.io import imread
 
 import codecnn
+from codecnn.api.config import load_recipe
 from codecnn.base.errors import ToolMissingError
 from codecnn.base.notebook import SHOWN_ROWS, html_table
-from codecnn.evaluation import Results, ResultsList
+from codecnn.evaluation import Results, ResultsList, VideoQuality
 from codecnn.models import as_card
 from codecnn.pictures.files import Picture, ycbcr_to_rgb
 from tests.evaluation.test_report import BASKETBALL, HOSTILE_NAME, make_results
@@ -84,6 +86,34 @@ def test_cards_and_stores(tiny_store):
     shown = tiny_store._repr_html_()
     assert shown.count("<tr>") == 1 + 6  # three splits at two QPs
     assert "tiny, vvc ai" in shown
+
+
+def test_python_shows_each_object_in_a_line(tiny_store, tiny_recipe, tmp_path):
+    """What a session prints is short, and says what the object is."""
+    planes = (np.zeros((4, 6), np.uint8), *[np.zeros((2, 3), np.uint8)] * 2)
+    unit = tiny_store.units[0]
+    with codecnn.open_video(unit.decoded_path, size="208x144", bit_depth=10) as video:
+        shown = {
+            "<Picture 6x4, 3 planes, 8 bit>": Picture(planes, 8),
+            f"<Video {unit.decoded_path}: 1 pictures, 208x144 420 10 bit>": video,
+        }
+    shown |= {
+        f"<Store {tiny_store.folder}: 6 units of 3 sources, vvc faster ai, QP 32 42>": tiny_store,
+        "<Unit a at QP 32: 1 pictures, 208x144 420 10 bit, train>": unit,
+        "<Recipe tiny: 3 sources, vvc faster ai, QP 32 42>": load_recipe(tiny_recipe),
+        "<FloatFilter of low_cost_5: planes rec_y, qp, float32 on cpu>": codecnn.load_filter("low_cost_5"),
+        "<Card of low_cost_5, 4.2 kMAC/pixel, planes rec_y, qp, QPs 17 to 42>": codecnn.load_model("low_cost_5")[1],
+        "<Card of x, planes unknown>": as_card({"network": "x", "options": {}}),
+        "<BlockTable of 2 CUs of 1 pictures>": make_table(poc=[0, 0], qp=[30, 31]),
+        "<VideoQuality of a.mkv: means psnr_y 31.0000>": VideoQuality(Path("a.mkv"), {"psnr_y": [30.0, 32.0]}),
+        "<ResultsList: empty>": ResultsList(),
+    }
+    for text, thing in shown.items():
+        assert repr(thing) == str(thing) == text
+    results = make_results(**FACTS)
+    assert repr(results).startswith("<Results of run/best: 2 sequences, vvc fast, all intra, QP 22 27 32 37, gain Y +")
+    assert repr(results).endswith("BD-rate Y -1.23 %>")
+    assert repr(ResultsList([results])) == f"<ResultsList: {results}>"
 
 
 def test_cells_are_escaped():

@@ -165,6 +165,9 @@ class BlockTable:
         """Return `to_arrow` as a data frame; ToolMissingError without pandas."""
         return data_frame(self.to_arrow())
 
+    def __repr__(self) -> str:
+        return f"<BlockTable of {len(self):,} CUs of {len(np.unique(self.poc))} pictures>"
+
     def _repr_html_(self) -> str:
         """Show the first rows in a notebook."""
         pictures = len(np.unique(self.poc))

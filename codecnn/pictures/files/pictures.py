@@ -43,6 +43,10 @@ class Picture:
         """Cr, None where the chroma format is 400."""
         return self.planes[2] if len(self.planes) == 3 else None
 
+    def __repr__(self) -> str:
+        height, width = self.y.shape
+        return f"<Picture {width}x{height}, {len(self.planes)} planes, {self.bit_depth} bit>"
+
     def _repr_png_(self) -> bytes:
         """Show the picture in a notebook, taking its samples for BT.709 in limited range."""
         return encode_png(planes_to_rgb(self.planes, self.bit_depth))
@@ -208,6 +212,9 @@ class Video(Sequence[Picture]):
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    def __repr__(self) -> str:
+        return f"<Video {self.path}: {len(self)} pictures, {self.format}>"
 
     @overload
     def __getitem__(self, index: int) -> Picture: ...
