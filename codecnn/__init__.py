@@ -7,7 +7,7 @@ Pictures     open_video, measure, psnr, bd_rate, view
 Data         build_dataset, open_dataset, patch_loader, picture_loader, load_table, correlate
 Streams      read_pictures, read_blocks, write_filter, evaluate_in_loop
 Networks     create_model, list_models, list_weights, load_model, load_filter, filter_luma
-Work         train, filter_file, evaluate, export
+Work         train, filter, evaluate, export
 Intra modes  label_blocks, predict_block_modes, predict_modes, satd, forward_transform
 
 Every error that codecnn raises on purpose is a `CodecnnError`.

@@ -5,7 +5,7 @@ from .analysis import load_table as load_table
 from .api import build_dataset as build_dataset
 from .api import evaluate as evaluate
 from .api import export as export
-from .api import filter_file as filter_file
+from .api import filter as filter  # noqa: A004
 from .api import measure as measure
 from .api import open_dataset as open_dataset
 from .api import train as train

@@ -127,7 +127,7 @@ def test_commands_work_without_a_part(part, tmp_path):
 @pytest.mark.parametrize("part", parts.OWN_PARTS)
 def test_the_whole_core_works_without_a_part(part, tmp_path):
     result = run_without(part, tmp_path, MORE_COMMANDS, MORE_REQUESTS.get(part, []), everything=True)
-    assert {"filter_file", "train", "evaluate", "open_video"} <= set(result["names"])
+    assert {"filter", "train", "evaluate", "open_video"} <= set(result["names"])
     assert (tmp_path / "filtered.y4m").stat().st_size > 64 * 64
 
 

@@ -9,7 +9,7 @@ from .evaluation import evaluate as evaluate
 from .filter_inputs import slice_qps as slice_qps
 from .filter_options import FilterOptions as FilterOptions
 from .filtering import FilteredFile as FilteredFile
-from .filtering import filter_file as filter_file
+from .filtering import filter as filter  # noqa: A004
 from .measuring import MeasureOptions as MeasureOptions
 from .measuring import measure as measure
 from .networks import ExportFormat as ExportFormat

@@ -42,7 +42,7 @@ def open_output(
     """Return the file to write, or the container with the segments that are not yet coded.
 
     Args:
-        options: Options of `filter_file`.
+        options: Options of `filter`.
         video: The pictures.
         carrier: What else a coded video has.
         filter_: The filter.

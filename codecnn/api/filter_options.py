@@ -1,4 +1,4 @@
-"""Options of `filter_file`."""
+"""Options of `filter`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, field
@@ -24,7 +24,7 @@ from codecnn.base.options import option, pair, progress_bar, record
 
 @record
 class FilterOptions(RawVideo, NetworkComputation):
-    """Options of `filter_file`."""
+    """Options of `filter`."""
 
     source: Annotated[
         FileName,
@@ -35,7 +35,6 @@ class FilterOptions(RawVideo, NetworkComputation):
             "- is Y4M from a pipe.",
         ),
     ]
-    model: OptionalModel
     output: Annotated[
         FileName,
         option(
@@ -46,6 +45,7 @@ class FilterOptions(RawVideo, NetworkComputation):
         ),
     ]
     _: KW_ONLY
+    model: OptionalModel = None
     qp: Annotated[
         int | Sequence[int] | FileName | None,
         option(

@@ -38,7 +38,7 @@ STATISTICS_SUFFIXES = (".vtmbmsstats", ".vtmbmsstats.gz")
 
 @dataclass(frozen=True)
 class FilteredFile:
-    """Result of `filter_file`.
+    """Result of `filter`.
 
     Attributes:
         output: File with the filtered pictures.
@@ -73,7 +73,7 @@ class FilteredFile:
 
 
 @verb(FilterOptions)
-def filter_file(options: FilterOptions) -> FilteredFile:
+def filter(options: FilterOptions) -> FilteredFile:  # noqa: A001
     """Filter a video, or decoded pictures.
 
     Without weights, codecnn chooses them, and the QP that they take, by the codec, the pictures and the encoder of the
@@ -137,7 +137,7 @@ def _filter_with(
     """Filter a file with weights.
 
     Args:
-        options: Options of `filter_file`.
+        options: Options of `filter`.
         model: The weights.
         choice: Why they were chosen; None if the user named them.
         share: (i, n): filter every n-th segment of a container from the i-th on, and do not join them.
@@ -301,10 +301,10 @@ def time_choices(source: Path) -> "dict[Effort, tuple[Choice, float]]":
             if choice.weights not in measured:
                 planes = read_card(weights_path(choice.weights)).options.get("planes", ())
                 if not {*STREAM_PLANES, *TREE_PLANES}.isdisjoint(planes):
-                    options = FilterOptions(source, None, output, frames=_TIMED_PICTURES)
+                    options = FilterOptions(source, output, frames=_TIMED_PICTURES)
                     measured[choice.weights] = scale * _time(options, choice)
                 else:
-                    options = FilterOptions(tiled, None, output, qp=32, slice_type="B")
+                    options = FilterOptions(tiled, output, qp=32, slice_type="B")
                     measured[choice.weights] = _time(options, choice)
             times[effort] = choice, measured[choice.weights]
     return times

@@ -2,13 +2,16 @@
 
 from typing import Any
 
+from codecnn.api import filtering
 from codecnn.api.filter_options import FilterOptions
-from codecnn.api.filtering import FilteredFile, filter_file
+from codecnn.api.filtering import FilteredFile
 from codecnn.cli.commands import command
 from codecnn.cli.console import err, print_facts, print_json
 
 
-@command("filter", filter_file, "codecnn filter -i video.mp4 -o better.mkv", threads=True, trust=True, resumable=True)
+@command(
+    "filter", filtering.filter, "codecnn filter -i video.mp4 -o better.mkv", threads=True, trust=True, resumable=True
+)
 def show_filtered(options: FilterOptions, result: FilteredFile, as_json: bool) -> None:
     """Print notes, a closing line, and what was decided."""
     for note in (*result.notes, _closing_line(result)):

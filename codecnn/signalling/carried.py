@@ -42,7 +42,7 @@ def carries_filter(source: Path) -> bool:
 
 
 def filter_carried(options: FilterOptions) -> FilteredFile:
-    """Filter a stream with the filters that it carries; see `filter_file`."""
+    """Filter a stream with the filters that it carries; see `filter`."""
     from codecnn.evaluation import untrained_qp
     from codecnn.filtering import auxiliary_planes, filter_video, stream_slice_types
     from codecnn.models import pick_device

@@ -26,10 +26,10 @@ def video(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_pictures_are_those_of_a_file_of_pictures(video: Path, tmp_path: Path) -> None:
-    result = codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast")
+    result = codecnn.filter(video, tmp_path / "out.mkv", effort="fast")
     assert (result.weights, result.qps, result.pictures) == ("low_cost_5.hevc", (33,), 20)
     assert result.qp_source == "crf 30 of x264"
-    codecnn.filter_file(video, "low_cost_5.hevc", tmp_path / "out.y4m")
+    codecnn.filter(video, tmp_path / "out.y4m", model="low_cost_5.hevc")
     pairs = zip(codecnn.open_video(tmp_path / "out.mkv"), codecnn.open_video(tmp_path / "out.y4m"), strict=True)
     for ours, plain in pairs:
         assert all(np.array_equal(a, b) for a, b in zip(ours.planes, plain.planes, strict=True))
@@ -37,16 +37,16 @@ def test_pictures_are_those_of_a_file_of_pictures(video: Path, tmp_path: Path) -
 
 def test_an_interrupted_filtering_continues(video: Path, tmp_path: Path) -> None:
     whole, output = tmp_path / "whole.mkv", tmp_path / "out.mkv"
-    codecnn.filter_file(video, None, whole, effort="fast")
+    codecnn.filter(video, whole, effort="fast")
 
     def interrupt(pictures: int, _total: int) -> None:
         if pictures == 12:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        codecnn.filter_file(video, None, output, effort="fast", progress=interrupt)
+        codecnn.filter(video, output, effort="fast", progress=interrupt)
     assert not output.exists()
-    result = codecnn.filter_file(video, None, output, effort="fast")
+    result = codecnn.filter(video, output, effort="fast")
     assert any("8 pictures were filtered before" in note for note in result.notes)
     assert output.read_bytes() == whole.read_bytes()
     assert not list(tmp_path.glob("*.segments"))
@@ -57,9 +57,14 @@ def test_several_processes_filter_the_same(tmp_path: Path) -> None:
     path = tmp_path / "long.mp4"
     inputs = ["-f", "lavfi", "-i", "testsrc2=s=64x48:r=25:d=1.2"]
     subprocess.run([ffmpeg_path(), "-v", "error", *inputs, "-pix_fmt", "yuv420p", "-crf", "35", path], check=True)
-    result = codecnn.filter_file(path, None, tmp_path / "two.mkv", effort="fast", jobs=2)
+<<<<<<< HEAD
+    result = codecnn.filter(path, tmp_path / "two.mkv", effort="fast", jobs=2)
     assert not result.notes
-    codecnn.filter_file(path, None, tmp_path / "one.mkv", effort="fast")
+    codecnn.filter(path, tmp_path / "one.mkv", effort="fast")
+=======
+    codecnn.filter(path, tmp_path / "two.mkv", effort="fast", jobs=2)
+    codecnn.filter(path, tmp_path / "one.mkv", effort="fast")
+>>>>>>> 9768714f (codecnn.filter is the command filter in Python, with weights by choice)
     assert (tmp_path / "two.mkv").read_bytes() == (tmp_path / "one.mkv").read_bytes()
 
 
@@ -69,9 +74,9 @@ def test_segments_of_another_qp_are_not_continued(video: Path, tmp_path: Path) -
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast", progress=interrupt)
-    codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast", qp=25)
-    codecnn.filter_file(video, None, tmp_path / "whole.mkv", effort="fast", qp=25)
+        codecnn.filter(video, tmp_path / "out.mkv", effort="fast", progress=interrupt)
+    codecnn.filter(video, tmp_path / "out.mkv", effort="fast", qp=25)
+    codecnn.filter(video, tmp_path / "whole.mkv", effort="fast", qp=25)
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
 
@@ -81,14 +86,14 @@ def test_a_folder_of_stills_becomes_a_video(tmp_path: Path) -> None:
     subprocess.run(
         [ffmpeg_path(), "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x48:r=5:d=0.6", stills / "%d.png"], check=True
     )
-    result = codecnn.filter_file(stills, None, tmp_path / "out.mkv", effort="fast")
+    result = codecnn.filter(stills, tmp_path / "out.mkv", effort="fast")
     assert result.pictures == len(codecnn.open_video(tmp_path / "out.mkv")) == 3
     assert result.qps == (24,)
 
 
 def test_jobs_that_have_no_effect_are_said(video: Path, tmp_path: Path) -> None:
     for name, frames in (("out.y4m", None), ("out.mkv", 4)):
-        result = codecnn.filter_file(video, None, tmp_path / name, effort="fast", jobs=2, frames=frames)
+        result = codecnn.filter(video, tmp_path / name, effort="fast", jobs=2, frames=frames)
         assert any("-j has no effect" in note for note in result.notes)
 
 
@@ -100,7 +105,7 @@ def test_damage_leaves_nothing(video: Path, tmp_path: Path) -> None:
             raise FormatError("the video is damaged")
 
     with pytest.raises(FormatError):
-        codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast", progress=fail)
+        codecnn.filter(video, tmp_path / "out.mkv", effort="fast", progress=fail)
     assert list(tmp_path.iterdir()) == [video]
 
 
@@ -116,7 +121,7 @@ def test_damage_that_the_decoder_reports_at_its_end(
     decode = streamed.decode
     monkeypatch.setattr(streamed, "decode", decode_damaged)
     with pytest.raises(EncoderError, match="concealed"):
-        codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast")
+        codecnn.filter(video, tmp_path / "out.mkv", effort="fast")
     assert list(tmp_path.iterdir()) == [video]
 
 
@@ -127,9 +132,9 @@ def test_a_full_disk_keeps_the_segments(video: Path, tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(joining, "_write_video", full)
         with pytest.raises(DiskFullError, match="run the same command again to continue"):
-            codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast")
+            codecnn.filter(video, tmp_path / "out.mkv", effort="fast")
     assert len(list((tmp_path / "out.mkv.segments").glob("*.mkv"))) == 3
-    result = codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast")
+    result = codecnn.filter(video, tmp_path / "out.mkv", effort="fast")
     assert any("20 pictures were filtered before" in note for note in result.notes)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.mkv", "video.mp4"]
 
@@ -139,7 +144,7 @@ def test_an_interrupt_before_the_first_segment_leaves_nothing(video: Path, tmp_p
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        codecnn.filter_file(video, None, tmp_path / "out.mkv", effort="fast", progress=interrupt)
+        codecnn.filter(video, tmp_path / "out.mkv", effort="fast", progress=interrupt)
     assert list(tmp_path.iterdir()) == [video]
 
 
@@ -156,7 +161,7 @@ def test_a_container_that_cannot_hold_the_streams_is_refused_before_any_picture(
         raise AssertionError("a picture was filtered")
 
     with pytest.raises(EncoderError, match=r"out\.mp4 cannot be written"):
-        codecnn.filter_file(path, None, tmp_path / "out.mp4", effort="fast", encode=encode, progress=fail)
+        codecnn.filter(path, tmp_path / "out.mp4", effort="fast", encode=encode, progress=fail)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -168,7 +173,7 @@ def test_the_advice_to_convert_keeps_weights_and_qp(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match=r"OUT\.mkv, and filter that with -m low_cost_5.hevc -q 31$"):
         codecnn.filter_file(path, "low_cost_5.hevc", tmp_path / "out.mkv")
     with pytest.raises(ConversionError, match="filter that with") as error:
-        codecnn.filter_file(path, None, tmp_path / "out.mkv")
+        codecnn.filter(path, tmp_path / "out.mkv")
     assert list(tmp_path.iterdir()) == [path]
     advice = re.search(r"ffmpeg -i IN (.*) OUT\.mkv, and filter that with (.*)", str(error.value))
     assert advice is not None

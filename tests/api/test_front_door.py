@@ -17,7 +17,7 @@ WITHOUT_TORCH = (
     *("CodecnnError", "forward_transform", "satd"),
 )
 SCRIPTS = (
-    *("build_dataset", "correlate", "evaluate", "export", "filter_file", "label_blocks", "train", "view"),
+    *("build_dataset", "correlate", "evaluate", "export", "filter", "label_blocks", "train", "view"),
     *("CodecnnError", "bd_rate", "create_model", "filter_luma", "forward_transform", "list_models", "list_weights"),
     *("load_filter", "load_model", "open_video", "predict_modes", "psnr", "read_pictures", "satd"),
 )
@@ -42,7 +42,7 @@ def test_unknown_keywords_are_errors_that_name_the_nearest(name):
     """Every function of the front door, also those that pass options on to another one."""
     function = getattr(codecnn, name)
     arguments = ("rdn",) if name == "create_model" else ()
-    known = {"create_model": "features", "evaluate": "frames", "filter_file": "bit_depth", "list_models": None}
+    known = {"create_model": "features", "evaluate": "frames", "filter": "bit_depth", "list_models": None}
     known |= dict.fromkeys(("label_blocks", "predict_block_modes"), "full_range") | {"list_weights": None}
     own = [key for key, value in inspect.signature(function).parameters.items() if value.kind is not value.VAR_KEYWORD]
     for keyword in {known.get(name, own[-1] if own else None), own[-1] if own else None, own[0] if own else None}:
@@ -92,10 +92,10 @@ def decoded(golden_file):
     return golden_file("vvc/tiny136x72_ai_qp32.266")
 
 
-def test_filter_file_writes_filtered_pictures(decoded, tmp_path):
+def test_filter_writes_filtered_pictures(decoded, tmp_path):
     output = tmp_path / "filtered_136x72_10bit.yuv"
     calls = []
-    result = codecnn.filter_file(decoded, "low_cost_5", output, progress=lambda *counts: calls.append(counts))
+    result = codecnn.filter(decoded, output, model="low_cost_5", progress=lambda *counts: calls.append(counts))
     assert (result.output, result.pictures, result.decisions, result.notes) == (output, 1, None, ())
     assert calls == [(1, 1)]
     filter_ = codecnn.load_filter("low_cost_5", exact=None)
@@ -104,28 +104,28 @@ def test_filter_file_writes_filtered_pictures(decoded, tmp_path):
         assert not np.array_equal(after[0].y, before[0].y)
         with pytest.raises(dataclasses.FrozenInstanceError):
             result.pictures = 2
-    explicit = codecnn.filter_file(decoded, "low_cost_5", tmp_path / "again_136x72_10bit.yuv", qp=32)
+    explicit = codecnn.filter(decoded, tmp_path / "again_136x72_10bit.yuv", model="low_cost_5", qp=32)
     assert explicit.output.read_bytes() == output.read_bytes()
-    assert codecnn.filter_file(decoded, "low_cost_5", output, qp=[60]).notes[0].endswith("QP 60 is filtered as QP 42")
+    assert codecnn.filter(decoded, output, model="low_cost_5", qp=[60]).notes[0].endswith("QP 60 is filtered as QP 42")
 
 
-def test_filter_file_says_once_that_the_weights_are_of_another_codec(golden_file, tmp_path):
+def test_filter_says_once_that_the_weights_are_of_another_codec(golden_file, tmp_path):
     stream = golden_file("hevc/chelsea178x130_ai_qp32_ctu32.265")
     output = tmp_path / "o.y4m"
     for options in ({}, {"qp": 32}):
-        notes = codecnn.filter_file(stream, "low_cost_5", output, **options).notes
+        notes = codecnn.filter(stream, output, model="low_cost_5", **options).notes
         (note,) = notes
         assert note.startswith("the network was trained on pictures of VVC, not of HEVC; without -m")
-    assert codecnn.filter_file(stream, "low_cost_5.hevc", output).notes == ()
+    assert codecnn.filter(stream, output, model="low_cost_5.hevc").notes == ()
 
 
-def test_filter_file_decides_with_an_original(decoded, tmp_path):
+def test_filter_decides_with_an_original(decoded, tmp_path):
     """The filter lowers the RD cost against the filtered picture as original, but not against the decoded one."""
     filtered, output = tmp_path / "filtered_136x72_10bit.yuv", tmp_path / "out_136x72_10bit.yuv"
-    codecnn.filter_file(decoded, "low_cost_5", filtered)
+    codecnn.filter(decoded, filtered, model="low_cost_5")
     statistics = tmp_path / "d.vtmbmsstats"
-    result = codecnn.filter_file(
-        decoded, "low_cost_5", output, original=filtered, decisions_file=statistics, ctu_size=64
+    result = codecnn.filter(
+        decoded, output, model="low_cost_5", original=filtered, decisions_file=statistics, ctu_size=64
     )
     assert result.decisions["pays"]
     assert result.decisions["rd_cost_after"] < result.decisions["rd_cost_before"]
@@ -138,14 +138,14 @@ def test_filter_file_decides_with_an_original(decoded, tmp_path):
     psnrs = [result.decisions[key]["y"] for key in ("psnr_before", "psnr_after")]
     assert [psnr or np.inf for psnr in psnrs] == pytest.approx(expected)
     assert statistics.read_text().startswith("# VTMBMS Block Statistics")
-    unchanged = codecnn.filter_file(decoded, "low_cost_5", output, original=decoded)
+    unchanged = codecnn.filter(decoded, output, model="low_cost_5", original=decoded)
     assert unchanged.decisions["pictures"] == {"off": 1, "on": 0, "ctu": 0}
     assert unchanged.decisions["psnr_after"] == {"y": None}
     with codecnn.open_video(decoded) as before, codecnn.open_video(output) as after:
         assert np.array_equal(after[0].y, before[0].y)
 
 
-def test_filter_file_refuses_options_that_do_not_fit(decoded, tmp_path):
+def test_filter_refuses_options_that_do_not_fit(decoded, tmp_path):
     output = tmp_path / "o_136x72_10bit.yuv"
     for options, message in (
         ({"qp": 64}, "QP 64 is out of range: -12 to 63 at 10 bit"),
@@ -155,7 +155,7 @@ def test_filter_file_refuses_options_that_do_not_fit(decoded, tmp_path):
         ({"planes": {"unf_y": decoded}}, "takes no plane 'unf_y'"),
     ):
         with pytest.raises(ConfigError, match=message):
-            codecnn.filter_file(decoded, "low_cost_5", output, **options)
+            codecnn.filter(decoded, output, model="low_cost_5", **options)
     with pytest.raises(ConfigError, match="the same file"):
-        codecnn.filter_file(decoded, "low_cost_5", decoded)
+        codecnn.filter(decoded, decoded, model="low_cost_5")
     assert list(tmp_path.iterdir()) == []

@@ -135,9 +135,7 @@ def test_every_option_of_every_command_has_one_definition_with_help():
         assert len(first) <= 11, (name, [each.name for each in first])
 
 
-@pytest.mark.parametrize(
-    "name", ["filter_file", "evaluate", "train", "build_dataset", "export", "label_blocks", "view"]
-)
+@pytest.mark.parametrize("name", ["filter", "evaluate", "train", "build_dataset", "export", "label_blocks", "view"])
 def test_public_functions_list_their_arguments(name):
     function = getattr(codecnn, name)
     for field in fields_of(vars(function)["verb"].record):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from codecnn.api import filter_file
+from codecnn import api as verbs
 from codecnn.api.config import checked
 from codecnn.base.errors import ConfigError, StoreError
 from codecnn.codec import output_pictures, read_headers
@@ -174,7 +174,7 @@ def test_weights_for_all_intra_take_the_qp_of_the_sequence(stores, tmp_path):
 
     def told(store, model, **options):
         source = store.units[0].path("bitstream")
-        return filter_file(source, model, tmp_path / "filtered.y4m", exact=False, **options)
+        return verbs.filter(source, tmp_path / "filtered.y4m", model=model, exact=False, **options)
 
     slices = [picture.slice_qps[0] for picture in output_pictures(read_headers(long.units[0].path("bitstream")))]
     result = told(long, "low_cost_5")

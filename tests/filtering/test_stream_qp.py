@@ -113,7 +113,7 @@ def test_slices_of_x264_with_different_qps(tmp_path: Path, rate: tuple[str, str]
     assert any(len(set(picture.slice_qps)) > 1 for picture in output_pictures(read_headers(four)))
     expected = choose_qps(one, all_intra_weights=False)
     assert choose_qps(four, all_intra_weights=False).qps == expected.qps
-    assert codecnn.filter_file(four, None, tmp_path / "four.y4m", effort="fast").qps == expected.qps
+    assert codecnn.filter(four, tmp_path / "four.y4m", effort="fast").qps == expected.qps
 
 
 def test_slices_of_x265(tmp_path: Path) -> None:

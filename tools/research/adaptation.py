@@ -66,14 +66,14 @@ def adapt(unit: Unit, model: str, components: list[str] | None, onnx: bool) -> t
     with tempfile.TemporaryDirectory() as folder:
         update, output = Path(folder) / "update.json", Path(folder) / "filtered.y4m"
         stream = unit.path("bitstream")
-        verbs.filter_file(stream, model, output, **filtering)
+        verbs.filter(stream, output, model=model, **filtering)
         with open_video(output) as filtered:
             plain = psnrs(filtered, unit)
         options = {"components": components, "every_irap": False, **fitting}
         result = signalling.adapt(model, unit.original_path, stream, update, **options)
         if result.output is None:
             return 0.0, plain, plain
-        verbs.filter_file(stream, model, output, update=update, **filtering)
+        verbs.filter(stream, output, model=model, update=update, **filtering)
         with open_video(output) as filtered:
             return result.bits, plain, psnrs(filtered, unit)
 

@@ -46,7 +46,7 @@ def main() -> None:
                 with tempfile.TemporaryDirectory() as folder:
                     output = Path(folder) / "filtered.y4m"
                     qp = unit.qp if way == "one QP" else None
-                    verbs.filter_file(unit.path("bitstream"), model, output, exact=False, qp=qp)
+                    verbs.filter(unit.path("bitstream"), output, model=model, exact=False, qp=qp)
                     with open_video(output) as filtered:
                         curves[model, way][unit.name].append((unit.bits, psnrs(filtered, unit)))
     decoded = curves.pop(("", ""))

@@ -99,8 +99,8 @@ def test_the_file_says_what_the_filter_gains(update, weights, original, streams,
     expected = content.bits / (8 * len(carrying)) - gain_db * np.log(10) / 10 / 1.3
     assert content.rate_change == pytest.approx(expected, abs=1e-4)
     before, after = tmp_path / "before.y4m", tmp_path / "after.y4m"
-    verbs.filter_file(streams["vvc_cra"], weights, before)
-    verbs.filter_file(streams["vvc_cra"], weights, after, update=update)
+    verbs.filter(streams["vvc_cra"], before, model=weights)
+    verbs.filter(streams["vvc_cra"], after, model=weights, update=update)
     originals = pictures_of(original)
     gain = psnr_gain(pictures_of(before), pictures_of(after), originals)
     assert gain == pytest.approx(content.gain_db["y"], abs=0.02)
@@ -116,8 +116,8 @@ def test_the_stream_carries_the_update(update, weights, streams, run, tmp_path):
     # The bits that the file states are those of the update in the stream.
     assert 8 * (carrying.stat().st_size - plain.stat().st_size) == read_update_file(update).bits
     by_update, by_message = tmp_path / "by_update.y4m", tmp_path / "by_message.y4m"
-    verbs.filter_file(streams["vvc_cra"], weights, by_update, frames=5, update=update)
-    result = verbs.filter_file(carrying, None, by_message, frames=5)
+    verbs.filter(streams["vvc_cra"], by_update, model=weights, frames=5, update=update)
+    result = verbs.filter(carrying, by_message, frames=5)
     assert any("with an update of codecnn weights" in note for note in result.notes)
     for filtered, expected in zip(pictures_of(by_message), pictures_of(by_update), strict=True):
         assert_same(filtered, expected)

@@ -48,9 +48,9 @@ def test_embedded_weights_filter_like_named_ones(name, streams, yuv_weights, tmp
     written = signalling.write_filter(streams[name], yuv_weights, carrying, mode="payload", unfiltered=(4, 7))
     assert written.filtered == 33
     own, named, decoded = (tmp_path / f"{each}.y4m" for each in ("own", "named", "decoded"))
-    result = verbs.filter_file(carrying, None, own, frames=14)
+    result = verbs.filter(carrying, own, frames=14)
     assert any("12 of 14 pictures" in note for note in result.notes)
-    verbs.filter_file(streams[name], yuv_weights, named, qp=stream_qps(streams[name], 14), frames=14)
+    verbs.filter(streams[name], named, model=yuv_weights, qp=stream_qps(streams[name], 14), frames=14)
     argv = [*FFMPEG, "-threads", "1", "-i", str(streams[name]), "-frames:v", "14", "-strict", "-1", str(decoded)]
     subprocess.run(argv, check=True)
     changed = 0

@@ -56,7 +56,7 @@ def test_samples_are_those_of_codecnn(weights, streams, yuv_weights, tmp_path):
     assert written.characteristics.nnpfc_tag_uri == ONNX_TAG
     assert written.filtered == written.pictures > 30
     assert len({picture.cvs for picture in read_messages(carrying).pictures}) == 1
-    verbs.filter_file(stream, model, expected, qp=QP, exact=False)
+    verbs.filter(stream, expected, model=model, qp=QP, exact=False)
     plain, filtered = decode(stream, tmp_path / "plain.yuv"), decode(carrying, tmp_path / "out.yuv")
     assert_same_samples(planes(expected, size=SIZE, bit_depth=10), filtered, plain)
 
@@ -77,13 +77,13 @@ def test_an_update_is_applied(streams, yuv_weights, tmp_path):
     onnx = {"onnx_uri": "file://model3.onnx", "every_irap": False}
     assert signalling.adapt(yuv_weights, original, stream, update, qp=QP, **onnx).output == update
     written = signalling.write_filter(stream, yuv_weights, carrying, update=update, overlap=8, **onnx)
-    verbs.filter_file(stream, yuv_weights, expected, qp=QP, exact=False, update=update)
+    verbs.filter(stream, expected, model=yuv_weights, qp=QP, exact=False, update=update)
     plain, filtered = decode(stream, tmp_path / "plain.yuv"), decode(carrying, tmp_path / "out.yuv")
     assert (tmp_path / "model3_updated.onnx").is_file()
     theirs = planes(expected, size=SIZE, bit_depth=10)
     assert_same_samples(theirs, filtered, plain)
     base = tmp_path / "base.yuv"
-    verbs.filter_file(stream, yuv_weights, base, qp=QP, exact=False)
+    verbs.filter(stream, base, model=yuv_weights, qp=QP, exact=False)
     differing = [np.mean(a != b) for a, b in zip(planes(base, size=SIZE, bit_depth=10), theirs, strict=True)]
     assert max(differing) > 0.2, "the update changes the pictures"
     assert read_update_file(update).bits < 8 * written.bytes_added
