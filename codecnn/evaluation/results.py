@@ -271,6 +271,7 @@ def summarise(
         Results in the order of `entries`. Integers whose float filter is also there state their loss against it.
     """
     all_results = []
+    mixed = _mixed_arithmetic(entries)
     for entry in entries:
         entry_cells = [cell for cell in cells if cell.model == entry.name]
         rows = [make_row(cell.unit, cell.decoded, cell.filtered) for cell in entry_cells]
@@ -278,7 +279,7 @@ def summarise(
         if entry.not_kept is not None:
             notes.append(f"{entry.name} was measured anew, and is each time: {entry.not_kept}")
         results = summarise_rows(rows, entry.card, store, split, entry.name, decisions, device, threads)
-        notes = [*results.notes, *notes]
+        notes = [*results.notes, *notes, *mixed]
         update: dict[str, Any] = {}
         if entry_cells and all(cell.runtime == entry_cells[0].runtime for cell in entry_cells):
             update["runtime"] = entry_cells[0].runtime
@@ -292,6 +293,16 @@ def summarise(
         results if plain is None else _with_loss(results, plain)
         for results, plain in zip(all_results, float_results, strict=True)
     )
+
+
+def _mixed_arithmetic(entries: Sequence[Entry]) -> list[str]:
+    """Return a note with the filters of each arithmetic, if not all are computed in the same."""
+    names: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.runtime is not None:
+            names.setdefault(entry.runtime.precision.replace("integer", "integers"), []).append(entry.name)
+    listed = "; in ".join(f"{precision}: {', '.join(group)}" for precision, group in names.items())
+    return [f"not all filters are computed in the same arithmetic: in {listed}"] if len(names) > 1 else []
 
 
 def timing_of(timings: Sequence[tuple[str, int | None]]) -> tuple[str, int | None, list[str]]:

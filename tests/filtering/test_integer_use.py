@@ -166,3 +166,7 @@ def test_the_8_bit_form_is_the_default(weights, tiny_store, tmp_path):
         invoke("evaluate", tiny_store.folder, "--model", path, *options, "-o", folder, "--split", "val")
         results = json.loads((folder / "results.json").read_text())
         assert [entry["name"].rpartition("/")[2] for entry in results.get("models", [results])] == names
+        for file in ("results.md", "report.html"):
+            assert ("not all filters are computed in the same arithmetic" in (folder / file).read_text()) == (
+                len(names) > 1
+            )
