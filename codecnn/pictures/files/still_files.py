@@ -7,6 +7,7 @@ or frames are separate pictures; a file that cannot be read so is refused. Where
 
 import contextlib
 import functools
+import importlib.util
 import io
 import re
 import struct
@@ -262,12 +263,21 @@ def watched(bands: Iterable[Samples], path: Path) -> Iterator[Samples]:
 
 
 def warn_of_profile(path: Path, icc: bytes | None) -> None:
-    """Warn of a colour profile by which samples are not sRGB; a damaged profile is ignored."""
-    if icc and (name := _foreign_profile(icc)):
+    """Warn of a colour profile by which samples are not sRGB; a damaged profile is ignored.
+
+    The sample pictures of scikit-image are exempt: nobody can convert them, and their colours do not matter.
+    """
+    if icc and (name := _foreign_profile(icc)) and not _is_sample(path):
         warn(
             f"{path} has the colour profile {name!r}, which is not applied: its samples are read as sRGB; convert the "
             "picture to sRGB if its colours matter"
         )
+
+
+def _is_sample(path: Path) -> bool:
+    """Return whether a file is a sample picture of scikit-image."""
+    package = importlib.util.find_spec("skimage")
+    return package is not None and package.origin is not None and path.is_relative_to(Path(package.origin).parent)
 
 
 @functools.lru_cache(maxsize=64)

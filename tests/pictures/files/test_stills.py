@@ -1,11 +1,13 @@
 """Still pictures and colour: R'G'B' to Y'CbCr against published values, each kind of file."""
 
 import gc
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import skimage
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -261,3 +263,14 @@ def test_real_picture(shared_data: Path) -> None:
     height, width = picture.y.shape
     assert tuple(plane.shape for plane in picture.planes) == VideoFormat(width, height).plane_shapes
     assert 64 <= picture.y.min() < 300 < 500 < picture.y.max() <= 940
+
+
+def test_sample_pictures_of_scikit_image_are_not_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its rocket.jpg has the profile Adobe RGB; a copy is a picture of the user."""
+    sample = Path(skimage.__file__).parent / "data" / "rocket.jpg"
+    with open_video(sample) as video:
+        assert video[0].y.any()
+    assert not caplog.records
+    with open_video(shutil.copy(sample, tmp_path)) as video:
+        assert video[0].y.any()
+    assert "colour profile 'Adobe RGB (1998)'" in caplog.text
