@@ -7,6 +7,7 @@ ran, and one that the processor does not have is skipped by name.
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -222,6 +223,23 @@ def test_the_row_engine_takes_the_fastest_instruction_set(instructions):
     assert RowNetwork(network).mode >= RowNetwork(network, instructions).mode
     assert RowNetwork(network).mode == RowNetwork(network, instruction_set()).mode
     assert engines(network) == ["float32", *(["int8"] if instruction_set() != "plain" else [])]
+
+
+def test_an_engine_that_other_programs_held_up_is_still_chosen(monkeypatch):
+    """The quick engine waits for the processor, the other one computes all the time."""
+
+    def quick(*_arguments):
+        time.sleep(0.5)
+
+    def slow(*_arguments):
+        end = time.process_time() + 0.01
+        while time.process_time() < end:
+            pass
+
+    made = {"float32": slow, "int8": quick}
+    monkeypatch.setattr("codecnn.filtering.integer.exact.engines", lambda network, device: list(made))
+    monkeypatch.setattr("codecnn.filtering.integer.exact.build_engine", lambda network, engine, device: made[engine])
+    assert ExactFilter(formula_eight_once("low_cost_5")).fast is quick
 
 
 def test_a_missing_instruction_set_is_refused(monkeypatch):
