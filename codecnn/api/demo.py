@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from codecnn.api.config import bundled, load_config, load_recipe
+from codecnn.base.errors import StoppedError
 from codecnn.base.parts import find_extension, missing_part
 from codecnn.dataset import Store, build_store
 from codecnn.evaluation import Entry, evaluate
@@ -56,4 +57,7 @@ def run_demo(output: Path, *, jobs: int, say: Callable[[str], None], progress: C
 def _train(output: Path, store: Store) -> Path:
     config = load_config(bundled("configs/demo.yaml"), [f"store={json.dumps(str(store.folder))}"])
     run = output / "runs" / "demo"
-    return train(config, run, resume=(run / CHECKPOINT).exists(), progress=True).weights
+    try:
+        return train(config, run, resume=(run / CHECKPOINT).exists(), progress=True).weights
+    except StoppedError as error:
+        raise StoppedError("stopped: run the same command again to continue", error.signal) from None

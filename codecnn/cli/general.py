@@ -33,7 +33,10 @@ def demo(options: DemoOptions) -> dict[str, Any]:
     """
     from codecnn.api.demo import run_demo
 
-    return run_demo(Path(options.output), jobs=options.jobs, say=err.print, progress=progress)
+    def say(text: str) -> None:
+        err.print(text, soft_wrap=True)
+
+    return run_demo(Path(options.output), jobs=options.jobs, say=say, progress=progress)
 
 
 @command("demo", demo, "codecnn demo -o demo", threads=True, json=False, resumable=True)

@@ -78,7 +78,12 @@ def bd_rates(rows: Sequence[ResultRow], notes: list[str], *, method: str = "pchi
             rates[name] = bd_rate(anchor, test, method)
         except (ConfigError, TableError) as error:
             notes.append(f"no BD-rate {name.upper()} for {rows[0].name}: {error}")
-    if reasons := [reason for name in unknown if (reason := _without_value(rows, name, network))]:
+    reasons = []
+    chroma = [row.before.quality(name) for row in rows for name in ("u", "v") if name in row.before]
+    if chroma and not any(value is not None for value in chroma):
+        reasons.append("its chroma has no error at any QP, as that of grey pictures")
+    searched = [name for name in unknown if not reasons or name not in ("u", "v")]
+    if reasons := reasons + [reason for name in searched if (reason := _without_value(rows, name, network))]:
         names = ", ".join(map(str.upper, unknown))
         notes.append(f"no gain and no BD-rate {names} for {rows[0].name}: {'; '.join(reasons)}")
     return rates

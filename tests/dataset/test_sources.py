@@ -2,7 +2,9 @@
 
 import json
 import os
+import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from skimage.io import imsave
 
 from codecnn.api.config import load_recipe
 from codecnn.api.demo import run_demo
-from codecnn.base.errors import CodecnnError, ConfigError, FormatError, StoreError
+from codecnn.base.errors import CodecnnError, ConfigError, FormatError, StoppedError, StoreError
 from codecnn.dataset import build_store, open_store
 from codecnn.pictures.files import open_video
 from tests.helpers.still_kinds import KINDS
@@ -134,6 +136,19 @@ def test_demo_has_no_prune_and_does_not_advise_it(tmp_path: Path, encoder_is_off
     message = " ".join(str(error.value).split())
     assert f"remove {folder}" in message
     assert "--prune" not in message
+
+
+def test_a_stopped_demo_says_how_it_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`codecnn demo` has no option --resume, which a stopped training names."""
+
+    def stop(*_arguments: object, **_options: object) -> None:
+        raise StoppedError("stopped by SIGINT after step 1: --resume continues", signal.SIGINT)
+
+    monkeypatch.setattr("codecnn.api.demo.build_store", lambda *_, **__: SimpleNamespace(folder=tmp_path))
+    monkeypatch.setattr("codecnn.api.demo.train", stop)
+    with pytest.raises(StoppedError, match="run the same command again") as error:
+        run_demo(tmp_path / "out", jobs=1, say=lambda _: None, progress=_no_progress)
+    assert (error.value.signal, "--resume" in str(error.value)) == (signal.SIGINT, False)
 
 
 class _no_progress:  # noqa: N801 - a context manager that is called as a function

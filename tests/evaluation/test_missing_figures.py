@@ -53,6 +53,13 @@ def test_chroma_without_error_has_a_reason_and_leaves_the_psnr_of_all_samples(ti
     assert f"no gain and no BD-rate U, V, YUV_611 for clip: {reasons}" in results.notes
 
 
+def test_grey_pictures_have_one_reason(tiny_store, tmp_path):
+    rows = rows_of(tmp_path, [(16, 0, 0), (8, 0, 0), (4, 0, 0), (2, 0, 0)])
+    (note,) = summarise_rows(rows, as_card({}), tiny_store, "test").notes
+    reason = "its chroma has no error at any QP, as that of grey pictures"
+    assert note == f"no gain and no BD-rate U, V, YUV_611 for clip: {reason}"
+
+
 def test_pictures_without_error_have_a_reason(tiny_store, tmp_path):
     rows = rows_of(tmp_path, [(16, 8, 8), (8, 4, 4), (4, 2, 2), (0, 0, 0)])
     assert rows[3].before.psnr["yuv_mse"] is None
