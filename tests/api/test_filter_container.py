@@ -171,7 +171,7 @@ def test_the_advice_to_convert_keeps_weights_and_qp(tmp_path: Path) -> None:
     coding = ["-c:v", "libx265", "-x265-params", "log-level=error:crf=31", "-field_order", "tt"]
     subprocess.run([ffmpeg_path(), "-v", "error", *source, *coding, path], check=True)
     with pytest.raises(ConversionError, match=r"OUT\.mkv, and filter that with -m low_cost_5.hevc -q 31$"):
-        codecnn.filter_file(path, "low_cost_5.hevc", tmp_path / "out.mkv")
+        codecnn.filter(path, tmp_path / "out.mkv", model="low_cost_5.hevc")
     with pytest.raises(ConversionError, match="filter that with") as error:
         codecnn.filter(path, tmp_path / "out.mkv")
     assert list(tmp_path.iterdir()) == [path]
@@ -180,5 +180,5 @@ def test_the_advice_to_convert_keeps_weights_and_qp(tmp_path: Path) -> None:
     conversion, options = advice.groups()
     assert options == "-m low_cost_17.hevc_video_mc -q 31 --slice-type B"
     subprocess.run([ffmpeg_path(), "-v", "error", "-i", path, *conversion.split(), converted], check=True)
-    codecnn.filter_file(converted, "low_cost_17.hevc_video_mc", tmp_path / "out.mkv", qp=31, slice_type="B")
+    codecnn.filter(converted, tmp_path / "out.mkv", model="low_cost_17.hevc_video_mc", qp=31, slice_type="B")
     assert len(codecnn.open_video(tmp_path / "out.mkv")) == 20
