@@ -41,7 +41,7 @@ from codecnn.dataset.records import CodedUnit, EncoderTime, GivenRecord, InLoopR
 from codecnn.dataset.store import UNIT_SCHEMA
 from codecnn.pictures.files import create_video, open_raw
 from codecnn.pictures.metrics import ctu_grid, ctu_means, psnr_of_mse
-from codecnn.pictures.motion import MATCHER_VERSION, References, temporal_planes
+from codecnn.pictures.motion import MATCHER_VERSION, References, TemporalPlanes
 
 BLOCKS_FILE, BLOCK_PLANES_FILE, TRANSFORMS_FILE = "blocks.parquet", "block_planes.npy", "transforms.npy"
 LOG_FILE = "log.txt"
@@ -94,15 +94,9 @@ def write_temporal_planes(folder: Path, files: Sequence[str], sequence: CodedSeq
             file: stack.enter_context(create_video(folder / f"{file}.yuv", replace(form, chroma="400")))
             for file in files
         }
+        temporal = TemporalPlanes(names, lambda number: decoded[number].y, len(decoded), form.bit_depth, references)
         for number in range(len(decoded)):
-            planes = temporal_planes(
-                names,
-                lambda other: decoded[other].y,
-                number,
-                len(decoded),
-                form.bit_depth,
-                references[number] if references else None,
-            )
+            planes = temporal(number)
             for file, writer in writers.items():
                 for name in LUMA_FILES[file]:
                     writer.write([planes[name]])

@@ -40,7 +40,7 @@ from codecnn.dataset import Unit
 from codecnn.models import CHROMA_PLANES
 from codecnn.models.graph import Array
 from codecnn.pictures.files import Picture, Video, VideoFormat, stream_codec
-from codecnn.pictures.motion import References, temporal_planes
+from codecnn.pictures.motion import References, TemporalPlanes
 
 Planes = Mapping[str, Array]
 """Planes (h, w) of one picture by name: samples as integers, planes of the coding tree as the loader scales them."""
@@ -303,18 +303,7 @@ def temporal_source(names: Sequence[str], video: Video, references: Sequence[Ref
     Returns:
         A function from the number of a picture to its temporal planes, shape (h, w).
     """
-
-    def read_planes(number: int) -> Planes:
-        return temporal_planes(
-            names,
-            lambda other: video[other].y,
-            number,
-            len(video),
-            video.format.bit_depth,
-            references[number] if references else None,
-        )
-
-    return read_planes
+    return TemporalPlanes(names, lambda number: video[number].y, len(video), video.format.bit_depth, references)
 
 
 def slice_type_plane(names: Sequence[str], slice_type: str, video_format: VideoFormat) -> dict[str, Array]:

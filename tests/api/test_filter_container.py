@@ -57,14 +57,9 @@ def test_several_processes_filter_the_same(tmp_path: Path) -> None:
     path = tmp_path / "long.mp4"
     inputs = ["-f", "lavfi", "-i", "testsrc2=s=64x48:r=25:d=1.2"]
     subprocess.run([ffmpeg_path(), "-v", "error", *inputs, "-pix_fmt", "yuv420p", "-crf", "35", path], check=True)
-<<<<<<< HEAD
     result = codecnn.filter(path, tmp_path / "two.mkv", effort="fast", jobs=2)
     assert not result.notes
     codecnn.filter(path, tmp_path / "one.mkv", effort="fast")
-=======
-    codecnn.filter(path, tmp_path / "two.mkv", effort="fast", jobs=2)
-    codecnn.filter(path, tmp_path / "one.mkv", effort="fast")
->>>>>>> 9768714f (codecnn.filter is the command filter in Python, with weights by choice)
     assert (tmp_path / "two.mkv").read_bytes() == (tmp_path / "one.mkv").read_bytes()
 
 

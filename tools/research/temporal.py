@@ -27,7 +27,7 @@ from codecnn.base.planes import NEIGHBOUR_PLANES
 from codecnn.dataset import Unit, open_store
 from codecnn.filtering import PictureFilter, load_filter, unit_planes
 from codecnn.pictures.metrics import ctu_means, mse, psnr
-from codecnn.pictures.motion import BLOCK, MARGIN, search_motion, temporal_planes
+from codecnn.pictures.motion import BLOCK, MARGIN, TemporalPlanes, search_motion
 
 Plane = npt.NDArray[np.float64]
 
@@ -68,11 +68,10 @@ def unit_gains(unit: Unit, step: int) -> dict[str, list[float]]:
     """Return the gains of every `step`-th picture of a unit that has two neighbours, by what is combined."""
     gains: dict[str, list[float]] = defaultdict(list)
     with unit.originals() as originals, unit.decoded() as decoded:
+        names = ("prev_y", "next_y", "prev_mc_y", "next_mc_y")
+        temporal = TemporalPlanes(names, lambda i: np.array(decoded[i].y), len(decoded), unit.format.bit_depth)
         for number in range(1, len(decoded) - 1, step):
-            names = ("prev_y", "next_y", "prev_mc_y", "next_mc_y")
-            planes = temporal_planes(
-                names, lambda i: np.array(decoded[i].y), number, len(decoded), unit.format.bit_depth
-            )
+            planes = temporal(number)
             previous, following, moved_previous, moved_following = (planes[name].astype(np.float64) for name in names)
             pair = originals[number].y.astype(np.float64), decoded[number].y.astype(np.float64)
             gains["both"].append(combination_gain(*pair, [moved_previous, moved_following], CLASSES))
@@ -95,12 +94,16 @@ def gains_after(unit: Unit, step: int, filter_: PictureFilter) -> dict[str, list
                 for number, (picture, coded) in enumerate(zip(decoded, unit.pictures, strict=True))
             ],
         }
+        temporal = {
+            name: TemporalPlanes(NEIGHBOUR_PLANES, pictures.__getitem__, count, depth)
+            for name, pictures in sources.items()
+        }
         for number in range(2, count - 2, step):
             original, start = originals[number].y.astype(np.float64), sources["filtered"][number].astype(np.float64)
             before = psnr(originals[number].y, sources["decoded"][number], depth)
             gains["filter"].append(psnr(originals[number].y, sources["filtered"][number], depth) - before)
-            for name, pictures in sources.items():
-                planes = temporal_planes(NEIGHBOUR_PLANES, pictures.__getitem__, number, count, depth)
+            for name in sources:
+                planes = temporal[name](number)
                 moved = [plane.astype(np.float64) for plane in planes.values()]
                 gains[f"{name}, 1"].append(combination_gain(original, start, moved[:2], CLASSES))
                 gains[f"{name}, 1 and 2"].append(combination_gain(original, start, moved, CLASSES))

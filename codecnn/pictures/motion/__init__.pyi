@@ -2,8 +2,9 @@ from .block_matching import BLOCK as BLOCK
 from .block_matching import MARGIN as MARGIN
 from .block_matching import MATCHER_VERSION as MATCHER_VERSION
 from .block_matching import SEARCH_RANGE as SEARCH_RANGE
+from .block_matching import MotionReference as MotionReference
 from .block_matching import compensate_motion as compensate_motion
 from .block_matching import search_motion as search_motion
 from .temporal import References as References
+from .temporal import TemporalPlanes as TemporalPlanes
 from .temporal import temporal_number as temporal_number
-from .temporal import temporal_planes as temporal_planes

@@ -1,9 +1,10 @@
 """Temporal planes: decoded pictures before and after a picture, or that it refers to, and their motion compensation."""
 
+import functools
 from collections.abc import Callable, Sequence
 
 from codecnn.base.planes import TEMPORAL_PLANES
-from codecnn.pictures.motion.block_matching import Plane, compensate_motion
+from codecnn.pictures.motion.block_matching import MotionReference, Plane
 
 References = tuple[int, int]
 """Numbers, in output order, of the first pictures of the reference lists 0 and 1; a picture's own number without."""
@@ -29,37 +30,54 @@ def temporal_number(name: str, number: int, count: int, references: References |
     return references[source.list]
 
 
-def temporal_planes(
-    names: Sequence[str],
-    luma: Callable[[int], Plane],
-    number: int,
-    count: int,
-    bit_depth: int,
-    references: References | None = None,
-) -> dict[str, Plane]:
-    """Compute temporal planes of a picture.
+class TemporalPlanes:
+    """Temporal planes of the pictures of a sequence.
 
-    Args:
-        names: Names of the planes; those that are not temporal are skipped.
-        luma: Function that returns the luma of the decoded picture with a number in output order, shape (h, w).
-        number: Number of the picture in output order.
-        count: Number of pictures of the sequence.
-        bit_depth: Bits per sample.
-        references: References of the picture; only planes of reference pictures need them.
-
-    Returns:
-        The planes by name, shape (h, w). A plane that shows the picture itself equals its luma.
+    The interpolated pictures of a neighbourhood stay in memory, 16 planes each, because neighbouring pictures share
+    them.
     """
-    compensated: dict[int, Plane] = {}
-    planes = {}
-    for name in names:
-        if name not in TEMPORAL_PLANES:
-            continue
-        other = temporal_number(name, number, count, references)
-        if other == number or not TEMPORAL_PLANES[name].compensated:
-            planes[name] = luma(other)
-            continue
-        if other not in compensated:
-            compensated[other] = compensate_motion(luma(number), luma(other), bit_depth)
-        planes[name] = compensated[other]
-    return planes
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        luma: Callable[[int], Plane],
+        count: int,
+        bit_depth: int,
+        references: Sequence[References] = (),
+    ) -> None:
+        """Set the planes and the sequence.
+
+        Args:
+            names: Names of the planes; those that are not temporal are skipped.
+            luma: Function that returns the luma of the decoded picture with a number in output order, shape (h, w).
+            count: Number of pictures of the sequence.
+            bit_depth: Bits per sample.
+            references: References of each picture; only planes of reference pictures need them.
+        """
+        self.names = [name for name in names if name in TEMPORAL_PLANES]
+        self.luma, self.count, self.references = luma, count, references
+        self._interpolated = functools.lru_cache(maxsize=len(self.names) + 1)(
+            lambda number: MotionReference(luma(number), bit_depth)
+        )
+
+    def __call__(self, number: int) -> dict[str, Plane]:
+        """Compute the planes of a picture.
+
+        Args:
+            number: Number of the picture in output order.
+
+        Returns:
+            The planes by name, shape (h, w). A plane that shows the picture itself equals its luma.
+        """
+        compensated: dict[int, Plane] = {}
+        planes = {}
+        for name in self.names:
+            references = self.references[number] if self.references else None
+            other = temporal_number(name, number, self.count, references)
+            if other == number or not TEMPORAL_PLANES[name].compensated:
+                planes[name] = self.luma(other)
+                continue
+            if other not in compensated:
+                compensated[other] = self._interpolated(other).compensate(self.luma(number))
+            planes[name] = compensated[other]
+        return planes
