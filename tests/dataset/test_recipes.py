@@ -73,6 +73,15 @@ def test_the_sealed_test_shares_no_repository_with_the_training():
     assert shared == {"williamyang1991/Rerender_A_Video"}, "three clips of different authors"
 
 
+def test_the_clips_that_test_the_choice_of_weights_share_no_repository_with_others():
+    rows = [line.split("\t") for line in (DATASETS / "SOURCES.tsv").read_text("utf-8").splitlines()[1:]]
+    test = {row[1] for row in rows if row[0].startswith("scenes/test_people/")}
+    assert len(test) == 8
+    assert not test & {row[1] for row in rows if not row[0].startswith("scenes/test_people/")}
+    recipes = "".join(path.read_text("utf-8") for path in DATASETS.glob("*.yaml"))
+    assert not [name for name in test if name in recipes]
+
+
 def test_no_training_recipe_holds_a_reserved_clip():
     reserved = ("park_joy", "blue_sky", "sparks", "src01", "akiyo", "container", "BasketballPass")
     for path in DATASETS.glob("*.yaml"):
