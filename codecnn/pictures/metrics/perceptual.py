@@ -50,7 +50,7 @@ def vmaf(reference: Path, distorted: Path, form: VideoFormat, *, model: str = VM
     # ffmpeg takes grey pictures for full range, and would scale them to the limited range of libvmaf's formats.
     colour = replace(form, chroma="444").ffmpeg_pix_fmt
     planes = f"split=3,mergeplanes=0x001020:{colour}" if form.chroma == "400" else "null"
-    compare = f"libvmaf=model=version={model}:log_fmt=json:log_path={_LOG}:n_threads=1:shortest=1"
+    compare = f"[distorted][reference]libvmaf=model=version={model}:log_fmt=json:log_path={_LOG}:n_threads=1:shortest=1"
     return _compared(reference, distorted, form, f"VMAF of {distorted}", planes, compare, read)
 
 
@@ -59,12 +59,12 @@ def xpsnr(reference: Path, distorted: Path, form: VideoFormat) -> list[tuple[flo
 
     XPSNR weights the squared error of blocks by the activity of the original in space and time: Helmrich et al.,
     "XPSNR: A Low-Complexity Extension of the Perceptually Weighted Peak Signal-to-Noise Ratio for High-Resolution Video
-    Quality Assessment", ICASSP 2020.
+    Quality Assessment", ICASSP 2020. The activity in time depends on the frame rate.
 
     Args:
         reference: Raw YUV file of the original.
         distorted: Raw YUV file to be rated.
-        form: Geometry of both files.
+        form: Geometry and frame rate of both files; 25 Hz if it has none.
 
     Returns:
         XPSNR in dB of the components of each picture: Y, or Y, U and V; infinite for equal pictures.
@@ -78,7 +78,9 @@ def xpsnr(reference: Path, distorted: Path, form: VideoFormat) -> list[tuple[flo
         rows = [_XPSNR.findall(line) for line in log.read_text(encoding="utf-8").splitlines() if line.startswith("n:")]
         return [tuple(float(value) for _, value in row) for row in rows]
 
-    return _compared(reference, distorted, form, f"XPSNR of {distorted}", "null", f"xpsnr=stats_file={_LOG}", read)
+    # Unlike libvmaf, the filter takes the original first: it computes the weights from its first input.
+    compare = f"[reference][distorted]xpsnr=stats_file={_LOG}"
+    return _compared(reference, distorted, form, f"XPSNR of {distorted}", "null", compare, read)
 
 
 def _compared(
@@ -98,16 +100,25 @@ def _compared(
         form: Geometry of both files.
         what: What is measured, for messages.
         planes: Filter in front of the comparison.
-        compare: Filter of the distorted and the original pictures that writes the file `_LOG`.
+        compare: Filter, with its inputs [distorted] and [reference], that writes the file `_LOG`.
         read: Function that reads the log.
     """
     sizes = {path: path.stat().st_size for path in (reference, distorted)}
     if len(set(sizes.values())) > 1:
         raise FormatError(f"{distorted} has {sizes[distorted]} bytes and {reference} has {sizes[reference]}")
-    raw = ["-f", "rawvideo", "-pix_fmt", form.ffmpeg_pix_fmt, "-s", f"{form.width}x{form.height}", "-r", "25"]
+    raw = [
+        "-f",
+        "rawvideo",
+        "-pix_fmt",
+        form.ffmpeg_pix_fmt,
+        "-s",
+        f"{form.width}x{form.height}",
+        "-r",
+        str(form.fps or 25),
+    ]
     with temporary_folder("metric") as folder:
         # The name of the log is relative because the option's syntax has no safe way to quote an arbitrary path.
-        filters = f"[0:v]{planes}[distorted];[1:v]{planes}[reference];[distorted][reference]{compare}"
+        filters = f"[0:v]{planes}[distorted];[1:v]{planes}[reference];{compare}"
         argv = [ffmpeg_path(), "-hide_banner", "-nostdin", "-nostats", "-loglevel", "error"]
         for path in (distorted, reference):
             argv += [*raw, "-i", f"file:{path.absolute()}"]

@@ -181,3 +181,31 @@ def test_xpsnr_falls_with_noise_and_is_infinite_without(tmp_path: Path, chroma: 
     assert [len(scores) for scores in (equal, little, much)] == [len(form.plane_shapes)] * 3
     assert all(np.isinf(score) for score in equal)
     assert all(high > low + 10 for high, low in zip(little, much, strict=True))
+
+
+def _xpsnr_of_luma(tmp_path: Path, original: list, distorted: list, fps: int | None) -> list[float]:
+    """Return the XPSNR of 8-bit luma planes."""
+    form = VideoFormat(original[0].shape[1], original[0].shape[0], "400", 8, fps)
+    files = tmp_path / "original.yuv", tmp_path / "distorted.yuv"
+    for file, planes in zip(files, (original, distorted), strict=True):
+        write_planes(file, form, [[plane] for plane in planes])
+    return [luma for (luma,) in xpsnr(*files, form)]
+
+
+def test_xpsnr_weights_errors_by_the_activity_of_the_original(tmp_path: Path) -> None:
+    """The squared error is the same both ways, but only an original with texture masks it."""
+    flat = np.full((96, 128), 128)
+    texture = flat + np.random.default_rng(0).integers(-20, 21, flat.shape)
+    # The first picture counts as a change from black.
+    _, textured_original = _xpsnr_of_luma(tmp_path, [texture] * 2, [flat] * 2, None)
+    _, flat_original = _xpsnr_of_luma(tmp_path, [flat] * 2, [texture] * 2, None)
+    assert textured_original > flat_original + 6
+
+
+def test_xpsnr_depends_on_the_frame_rate(tmp_path: Path) -> None:
+    """Brightness that grows evenly is activity below 32 Hz (first differences), and none above (second differences)."""
+    original = [np.full((96, 128), 20 + 20 * number) for number in range(4)]
+    distorted = [plane + 2 for plane in original]
+    slow, fast = (_xpsnr_of_luma(tmp_path, original, distorted, fps) for fps in (25, 50))
+    assert slow[2] > fast[2] + 6
+    assert slow == _xpsnr_of_luma(tmp_path, original, distorted, None)
