@@ -60,8 +60,8 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
     },
     ("av1", "video"): {
         "fast": "low_cost_5.av1",
-        "normal": "low_cost_17.av1",
-        "best": "low_cost_75.av1",
+        "normal": "low_cost_17.av1_video_mc",
+        "best": "low_cost_17.av1_video_mc",
     },
 }
 

@@ -189,7 +189,7 @@ def test_earlier_names_of_weights_are_valid():
 def test_unknown_tags_and_integers_are_errors_that_list_the_known_ones():
     message = (
         "low_cost_17 has no weights with the tag 'vp9': "
-        "its tags are av1, avc_video_mc, hevc, hevc_unf, hevc_video_mc, vvc, "
+        "its tags are av1, av1_video_mc, avc_video_mc, hevc, hevc_unf, hevc_video_mc, vvc, "
     )
     with pytest.raises(ModelError, match=message):
         create_model("low_cost_17.vp9")
