@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from numba.core import event
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -80,7 +80,8 @@ def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterat
 
     The call of a `compiled_entry` stands within this context. If the code cannot be cached or the cache cannot be
     locked, each process compiles for itself. The process that compiles logs two warnings, which by default go to
-    stderr: one at the beginning, one at the end with the time it took.
+    stderr: one at the beginning, one at the end with the time it took. A process that waits for more than a second logs
+    that it waits.
 
     Args:
         function: Function that `compiled_entry` returned.
@@ -101,7 +102,13 @@ def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterat
         if folder is not None:
             with contextlib.suppress(OSError, NotImplementedError):
                 Path(folder).mkdir(parents=True, exist_ok=True)
-                stack.enter_context(FileLock(Path(folder) / f"{name}.lock"))
+                lock = FileLock(Path(folder) / f"{name}.lock")
+                try:
+                    lock.acquire(timeout=1)
+                except Timeout:
+                    _log.warning("codecnn: waiting for another process, which compiles %s", what)
+                    lock.acquire()
+                stack.callback(lock.release)
         yield
     if listener.start is not None:
         cached = f"cached in {folder}" if folder else "not cached: numba finds no folder, so every process compiles"

@@ -1,10 +1,12 @@
 """Compilation happens once on a machine: the first process logs it and its duration, the next one reads the cache."""
 
 import os
+import select
 import subprocess
 import sys
 
 import pytest
+from filelock import FileLock
 
 MODULE = """
 import sys
@@ -42,6 +44,20 @@ def test_first_process_logs_compilation_and_second_reads_cache(tmp_path):
     assert str(tmp_path / "cache") in end
     counts, messages = run_python([tmp_path / "summed.py"], tmp_path)
     assert (counts.split(), messages) == (["1", "0"], [])
+
+
+def test_a_process_that_waits_for_another_says_so(tmp_path):
+    module = tmp_path / "summed.py"
+    module.write_text(MODULE)
+    run_python([module], tmp_path)
+    (lock,) = (tmp_path / "cache").rglob("entry.lock")
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    with FileLock(lock):
+        waiting = subprocess.Popen([sys.executable, module], env=environment, stderr=subprocess.PIPE, text=True)
+        assert select.select([waiting.stderr], [], [], 60)[0], "no message"
+        assert waiting.stderr.readline() == "codecnn: waiting for another process, which compiles a sum\n"
+    assert waiting.communicate()[1] == ""
+    assert waiting.returncode == 0
 
 
 def test_plain_python_compiles_and_logs_nothing(tmp_path):
