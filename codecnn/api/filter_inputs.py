@@ -63,7 +63,9 @@ def open_output(
 
     output = Path(options.output)
     if not is_container(output):
-        if output.suffix.lower() in OTHER_CONTAINERS:
+        # A name without a suffix may be a pipe or a device, to which raw samples are written.
+        nameless = not output.suffix and str(output) != STANDARD_STREAM and (output.is_file() or not output.exists())
+        if output.suffix.lower() in OTHER_CONTAINERS or nameless:
             raise ConfigError(f"{output}: videos are written as .mkv or .mp4, and pictures alone as .y4m or .yuv")
         if options.encode is not None:
             raise ConfigError(f"--encode is for videos in .mkv and .mp4, not for {output}")
@@ -96,7 +98,7 @@ def network_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Vide
 
     source, qp, complete = Path(options.source), read_qps(options.qp), options.frames is None
     if qp is None and chosen and stream_codec(source) is None:
-        return StreamQps((ASSUMED_QP,), "assumed: name it with -q if you know it")
+        return StreamQps((ASSUMED_QP,), "assumed; name it with -q")
     if qp is not None or stream_codec(source) is None:
         return StreamQps(tuple(slice_qps(qp, source, video, complete)), "-q")
     # The slice QPs are read in any case, because their reader checks the number of pictures.

@@ -108,11 +108,11 @@ def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
 
 def _assumption(path: Path) -> str:
     """Say what is assumed of a file without a stream whose headers codecnn reads."""
-    assumed = f"taken as {STANDARD_NAMES[ASSUMED[0]]} intra pictures of QP {ASSUMED_QP}, unless -m and -q say more"
+    assumed = f"taken as {STANDARD_NAMES[ASSUMED[0]]} intra pictures"
     if not is_coded(path):
-        return f"pictures without a stream, which do not say how they were coded: {assumed}"
+        return f"pictures without a stream, {assumed}"
     codec = probe_stream(path).codec
-    return f"{STANDARD_NAMES.get(codec, codec)}, for which no weights are trained or tested: {assumed}"
+    return f"{STANDARD_NAMES.get(codec, codec)}, for which no weights are trained: {assumed}"
 
 
 def served_codecs(weights: str) -> list[str]:
