@@ -74,7 +74,7 @@ class FilteredFile:
 
 @verb(FilterOptions)
 def filter(options: FilterOptions) -> FilteredFile:  # noqa: A001
-    """Filter a video, or decoded pictures.
+    """Improve a coded video, or decoded pictures, with a network.
 
     Without weights, codecnn chooses them, and the QP that they take, by the codec, the pictures and the encoder of the
     stream; --effort says how much time a picture may take. A stream that carries filters in post-filter messages

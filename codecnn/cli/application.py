@@ -17,7 +17,7 @@ RESUMABLE: list[str] = []
 """Commands that continue when they are run again; modules of parts add theirs. A training states this itself."""
 
 app = typer.Typer(
-    help="Train CNN filters for VVC, HEVC and AV1 on the coding error of real encoders, and evaluate their gain.",
+    help="Improve coded video with CNN filters, and train them on the coding error of VVC, HEVC, AV1 and AVC encoders.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

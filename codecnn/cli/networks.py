@@ -105,6 +105,7 @@ def show_models(options: ModelsOptions, shipped: "list[ShippedWeights]", as_json
     print_table(table)
     untrained = sorted(set(list_models()) - {weights.architecture for weights in shipped})
     out.print("* The architecture alone, e.g. low_cost_17, names these weights.")
+    out.print("BD-rate: on pictures or video of the codec that the weights are trained on; compare it within a codec.")
     out.print("Integers of 8 bits are named with the suffix .int8, e.g. low_cost_17.int8.")
     out.print(f"Architectures without weights, for train and complexity: {', '.join(untrained)}")
 

@@ -20,7 +20,7 @@ from codecnn.cli.console import print_facts
 class InfoOptions(RawVideo):
     """Options of `info`."""
 
-    file: Annotated[FileName, argument("YUV, Y4M, still picture, bitstream, or folder of still pictures.", kind=Path)]
+    file: Annotated[FileName, argument("Video, bitstream, YUV, Y4M, still picture, or folder of stills.", kind=Path)]
     _: KW_ONLY
     fps: Fps = None
 

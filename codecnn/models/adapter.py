@@ -99,8 +99,9 @@ def build_user_network(build: Callable[..., Any], name: str, options: dict[str, 
     except CodecnnError:
         raise
     except Exception as error:  # code of the user can raise anything
-        given = ", ".join(f"{key}={value!r}" for key, value in options.items()) or "no options"
-        raise ModelError(f"{name} cannot be created with {given}: {reason(error)}") from error
+        given = ", ".join(f"{key}={value!r}" for key, value in options.items())
+        stated = f"the options {given}" if given else "no options"
+        raise ModelError(f"{name} cannot be created with {stated}: {reason(error)}") from error
     if not isinstance(network, nn.Module):
         raise ModelError(f"{name} gives an object of the class {type(network).__name__}, not a torch.nn.Module")
     _check_saved(network, name)

@@ -128,7 +128,7 @@ def test_prediction_of_the_picture_is_allowed_with_a_warning():
         ("tests.helpers.own_networks:Nothing", {}, "Nothing does not exist in .*own_networks.py"),
         ("tests.helpers.own_networks:SOURCE", {}, "SOURCE is not a class or function"),
         ("no_such_module_here:Net", {}, "no module 'no_such_module_here' in"),
-        (reference("Net"), {"width": 3}, "cannot be created with width=3: TypeError"),
+        (reference("Net"), {"width": 3}, "cannot be created with the options width=3: TypeError"),
         (reference("Net"), {"features": object()}, "cannot be written to a card as JSON"),
     ],
 )
