@@ -119,7 +119,8 @@ def desk(tmp_path_factory, tiny_store) -> Path:
     (folder / "configs").mkdir()
     shutil.copy(ROOT / "configs/demo.yaml", folder / "configs")
     stream = next(tiny_store.folder.glob("coded/*/*.266"))
-    shutil.copy(stream, folder / "bitstream.266")
+    for name in ("bitstream.266", "stream.266"):
+        shutil.copy(stream, folder / name)
     cus = folder / "stores/demo_hevc/coded/astronaut_qp32_0123456789ab/blocks.parquet"
     cus.parent.mkdir(parents=True)
     write_blocks(cus, read_blocks(stream))

@@ -244,6 +244,9 @@ class ContainerOutput:
                     process.stdin.close()
             except BaseException:
                 process.kill()
+                # Samples in the buffer, which nobody reads any more, must not replace the error.
+                with contextlib.suppress(BrokenPipeError):
+                    process.stdin.close()
                 raise
             if process.wait():
                 report.seek(0)
