@@ -16,7 +16,7 @@ from codecnn.base.options import option, progress_bar, record, verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension
 
-ExportFormat = Literal["onnx", "nnpfc", "sadl", "int8", "int16"]
+ExportFormat = Literal["onnx", "vapoursynth", "pt2", "nnpfc", "sadl", "int8", "int16"]
 """Formats that `export` writes."""
 INTEGERS, POST_FILTER = "Integers (int8, int16)", "Post-filter of H.274 (nnpfc)"
 """Groups of options in --help."""
@@ -27,18 +27,35 @@ class ExportOptions:
     """Options of `export`."""
 
     model: Model
-    output: Annotated[FileName, option("-o", "--output", help="File to write: .onnx, or .safetensors for integers.")]
+    output: Annotated[
+        FileName, option("-o", "--output", help="File to write: .onnx, .pt2, or .safetensors for integers.")
+    ]
     form: Annotated[
         ExportFormat,
         option(
             "--format",
             kind=ExportFormat,
-            help="onnx; nnpfc: ONNX with the tensors of post-filter messages (codecnn nnpf); sadl: ONNX with the "
+            help="onnx; vapoursynth: ONNX with one input tensor for VapourSynth and ffmpeg, and a script; pt2: program "
+            "of PyTorch; nnpfc: ONNX with the tensors of post-filter messages (codecnn nnpf); sadl: ONNX with the "
             "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits.",
         ),
     ] = "onnx"
     _: KW_ONLY
-    qp: Annotated[int | None, option("-q", "--qp", help="Slice QP of a graph for sadl or nnpfc, e.g. 37.")] = None
+    qp: Annotated[
+        int | None, option("-q", "--qp", help="Slice QP of a graph for sadl, vapoursynth or nnpfc, e.g. 37.")
+    ] = None
+    fp16: Annotated[
+        bool, option("--fp16", help="Compute in float16 in the formats onnx and vapoursynth, for GPUs and NPUs.")
+    ] = False
+    bit_depth: Annotated[
+        int | None,
+        option(
+            "--bit-depth",
+            minimum=8,
+            maximum=16,
+            help="Bits per sample of integers as ONNX (default: those of the integers), or of nnpfc (default: 10).",
+        ),
+    ] = None
     store: Annotated[
         FileName | Sequence[FileName] | None,
         option(
@@ -75,10 +92,6 @@ class ExportOptions:
             "(default: 0.004).",
         ),
     ] = None
-    bit_depth: Annotated[
-        int,
-        option("--bit-depth", minimum=8, maximum=16, group=POST_FILTER, help="Bits per sample of a graph for nnpfc."),
-    ] = 10
     patch: Annotated[
         tuple[int, int] | None,
         option(
@@ -139,11 +152,12 @@ def export(options: ExportOptions) -> dict[str, Any]:
     model, output, form = weights_path(options.model), Path(options.output), options.form
     integer = form in ("int8", "int16")
     stores = [options.store] if isinstance(options.store, Path | str) else list(options.store or ())
+    beside = [card_path(output)] if integer else [output.with_suffix(".vpy")] if form == "vapoursynth" else []
     check_outputs(
-        [output, card_path(output)] if integer else [output],
+        [output, *beside],
         [model, card_path(model), *input_files(*stores)],
     )
-    suffix = ".safetensors" if integer else ".onnx"
+    suffix = ".safetensors" if integer else ".pt2" if form == "pt2" else ".onnx"
     if output.suffix != suffix:
         hint = "; for integers use --format int16 or int8" if output.suffix == ".safetensors" else ""
         raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}{hint}")
@@ -152,16 +166,20 @@ def export(options: ExportOptions) -> dict[str, Any]:
         return facts
     if integer != bool(stores):
         raise ConfigError("the formats int8 and int16 need a store to calibrate on (--store), the others take none")
-    post_filter = (options.bit_depth, options.patch, options.overlap, options.picture, options.max_qp)
+    if options.fp16 and form not in ("onnx", "vapoursynth"):
+        raise ConfigError(f"the format {form} has no float16: leave out --fp16, or use --format onnx or vapoursynth")
     if form == "nnpfc":
         return _export_post_filter(model, output, options)
-    if (*post_filter, options.adaptable) != (10, None, None, None, 63, False):
-        raise ConfigError(
-            "bit depth, patch, picture, overlap, largest QP and adaptable are options of the format nnpfc"
-        )
+    post_filter = (options.overlap, options.patch, options.picture, options.max_qp, options.adaptable)
+    if post_filter != (None, None, None, 63, False):
+        raise ConfigError("patch, picture, overlap, largest QP and adaptable are options of the format nnpfc")
     if integer:
         return _export_integers(model, output, stores, options)
-    return _export_onnx(model, output, form, options.qp)
+    if form == "pt2":
+        return _export_program(model, output, options)
+    if form == "vapoursynth":
+        return _export_stacked(model, output, options)
+    return _export_onnx(model, output, options)
 
 
 def _export_integers(model: Path, output: Path, stores: Sequence[FileName], options: ExportOptions) -> dict[str, Any]:
@@ -198,16 +216,14 @@ def _require_onnx(form: str) -> None:
 
 def _export_post_filter(model: Path, output: Path, options: ExportOptions) -> dict[str, Any]:
     _require_onnx("nnpfc")
-    from codecnn.filtering.integer import is_integer
     from codecnn.models import load_model
 
-    if is_integer(model):
-        raise ConfigError(f"{model} holds integers: name the float weights for --format nnpfc")
+    _require_float(model, "nnpfc")
     written: dict[str, Any] = extension("signalling.export_post_filter")(
         output,
         *load_model(model),
         qp=options.qp,
-        bit_depth=options.bit_depth,
+        bit_depth=options.bit_depth or 10,
         patch=options.patch,
         overlap=options.overlap,
         picture=options.picture,
@@ -217,26 +233,68 @@ def _export_post_filter(model: Path, output: Path, options: ExportOptions) -> di
     return written
 
 
-def _export_onnx(model: Path, output: Path, form: ExportFormat, qp: int | None) -> dict[str, Any]:
+def _require_float(model: Path, form: str) -> None:
+    from codecnn.filtering.integer import is_integer
+
+    if is_integer(model):
+        raise ConfigError(f"{model} holds integers: name the float weights for --format {form}")
+
+
+def _refuse_bit_depth(options: ExportOptions) -> None:
+    if options.bit_depth is not None:
+        raise ConfigError(
+            f"a network in floating point takes samples of any bit depth in the format {options.form}: leave out "
+            "--bit-depth"
+        )
+
+
+def _export_program(model: Path, output: Path, options: ExportOptions) -> dict[str, Any]:
+    from codecnn.models import export_program, load_model
+
+    _require_float(model, "pt2")
+    _refuse_bit_depth(options)
+    if options.qp is not None:
+        raise ConfigError("a program of the format pt2 takes the QP as an input: leave out --qp")
+    network, _ = load_model(model)
+    difference = export_program(output, network)
+    return {"inputs": ", ".join(network.planes), "halo": network.halo, "largest_difference_to_pytorch": difference}
+
+
+def _export_stacked(model: Path, output: Path, options: ExportOptions) -> dict[str, Any]:
+    _require_onnx("vapoursynth")
+    from codecnn.filtering import export_stacked
+    from codecnn.models import load_model
+
+    _require_float(model, "vapoursynth")
+    _refuse_bit_depth(options)
+    return export_stacked(output, *load_model(model), qp=options.qp, half=options.fp16)
+
+
+def _export_onnx(model: Path, output: Path, options: ExportOptions) -> dict[str, Any]:
+    form, qp = options.form, options.qp
     _require_onnx(form)
     if form == "onnx" and qp is not None:
         raise ConfigError("a graph of the format onnx takes the QP as an input: leave out --qp")
     from codecnn.filtering.integer import is_integer, load_integer
     from codecnn.models import export_onnx, load_model
-    from codecnn.models.graph import OPSET, TRACED_OPSET
+    from codecnn.models.graph import OPSET
 
     if is_integer(model):
         from codecnn.filtering.integer import export_integers
 
         if form == "sadl":
             raise ConfigError(f"{model} already holds integers: use --format onnx to write them")
-        integers, _ = load_integer(model)
-        export_integers(output, integers)
-        return {"opset": OPSET, "bit_depth": integers.bit_depth}
-    network, _ = load_model(model)
+        if options.fp16:
+            raise ConfigError(f"{model} holds integers, which have no float16: leave out --fp16")
+        integers, card = load_integer(model)
+        bit_depth = integers.bit_depth if options.bit_depth is None else options.bit_depth
+        export_integers(output, integers, bit_depth=bit_depth, card=card)
+        return {"opset": OPSET, "halo": integers.graph.halo, "bit_depth": bit_depth}
+    _refuse_bit_depth(options)
+    network, card = load_model(model)
     if form == "sadl" and qp is None and "qp" in network.planes:
         raise ConfigError("the network takes the QP, and a graph for SADL is made for one QP: give it with --qp")
     # A network that does not take the QP gives the same graph for any QP.
-    difference = export_onnx(output, network, qp=(qp or 0) if form == "sadl" else None)
-    opset = OPSET if form == "sadl" or network.has_graph else TRACED_OPSET
-    return {"opset": opset, "largest_difference_to_pytorch": difference}
+    single_qp = (qp or 0) if form == "sadl" else None
+    difference = export_onnx(output, network, qp=single_qp, card=card, half=options.fp16)
+    return {"opset": OPSET, "halo": network.halo, "largest_difference_to_pytorch": difference}

@@ -244,6 +244,7 @@ def show_complexity(options: ComplexityOptions, costs: list[dict[str, Any]], as_
 def show_exported(options: ExportOptions, facts: dict[str, Any], as_json: bool) -> None:
     """Print facts about the file."""
     facts = {"model": str(options.model), "format": options.form, "file": str(options.output), **facts}
-    if not as_json and "largest_difference_to_pytorch" in facts:
-        facts["largest_difference_to_pytorch"] = f"{facts['largest_difference_to_pytorch']:.1e}"
+    for name, value in facts.items():
+        if not as_json and name.startswith("largest_difference") and isinstance(value, float):
+            facts[name] = f"{value:.1e}"
     print_facts(facts, as_json)

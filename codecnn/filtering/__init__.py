@@ -7,6 +7,7 @@
   declares besides the decoded picture.
 - `decide_picture` and `decide_video` choose, knowing the original, which CTUs are filtered and how strongly
   (`codecnn.filtering.decisions`); `filter_and_decide` filters a picture first.
+- `export_stacked` writes a network for VapourSynth and ffmpeg.
 - `codecnn.filtering.integer` holds integer networks, which give the same samples on every machine.
 """
 

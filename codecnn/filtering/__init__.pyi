@@ -44,6 +44,7 @@ from .sequence import decide_video as decide_video
 from .sequence import filter_and_decide as filter_and_decide
 from .sequence import filter_candidates as filter_candidates
 from .sequence import filter_video as filter_video
+from .stacked import export_stacked as export_stacked
 from .stream_qp import StreamQps as StreamQps
 from .stream_qp import choose_qps as choose_qps
 from .stream_qp import describe_qps as describe_qps

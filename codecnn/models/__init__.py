@@ -8,7 +8,7 @@ A filter network takes named planes and returns filtered samples (`FilterNetwork
   `zoo_cards`; a checkpoint of PyTorch becomes a weights file with `convert_checkpoint`.
 - Networks of parts: `load_network` and `write_network` read and write weights of any task.
 - Cost: `complexity`, `peak_memory`, `full_cost`, `complexity_table`.
-- Inference and export: `fold`, `prepare`, `pick_device`, `build_graph`, `export_onnx`.
+- Inference and export: `fold`, `prepare`, `pick_device`, `build_graph`, `export_onnx`, `export_program`.
 - Training: `load_partial`, `grow`, `lift`, `revive`, `freeze`, `parameter_groups`.
 
 Graphs of operations, which integer networks and exports use, are in `codecnn.models.graph`.

@@ -29,6 +29,11 @@ from .cost import peak_bytes as peak_bytes
 from .cost import peak_memory as peak_memory
 from .cost import probe_planes as probe_planes
 from .cost import training_peak as training_peak
+from .export import HALF_TOLERANCE as HALF_TOLERANCE
+from .export import export_onnx as export_onnx
+from .export import export_program as export_program
+from .export import onnx_content as onnx_content
+from .export import set_metadata as set_metadata
 from .families.rdn import RDB as RDB
 from .growth import grow as grow
 from .growth import lift as lift
@@ -54,10 +59,8 @@ from .transfer import parameter_groups as parameter_groups
 from .transfer import stay_in_evaluation as stay_in_evaluation
 from .weights import code_sha256 as code_sha256
 from .weights import convert_checkpoint as convert_checkpoint
-from .weights import export_onnx as export_onnx
 from .weights import load_model as load_model
 from .weights import load_network as load_network
-from .weights import onnx_content as onnx_content
 from .weights import save_weights as save_weights
 from .weights import write_network as write_network
 from .zoo import ShippedWeights as ShippedWeights

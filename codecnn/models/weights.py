@@ -1,10 +1,9 @@
-"""Networks on disk: weights as safetensors with a JSON card, checkpoints of PyTorch, and ONNX files.
+"""Networks on disk: weights as safetensors with a JSON card, and checkpoints of PyTorch.
 
 No file is ever unpickled without restrictions.
 """
 
 import contextlib
-import copy
 import threading
 import warnings
 from collections import Counter
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
@@ -23,12 +21,10 @@ from codecnn.base.errors import ConfigError, MissingFileError, ModelError, UserC
 from codecnn.base.files import atomic_path, sha256_file, write_json
 from codecnn.base.keywords import checked_keywords
 from codecnn.base.parts import weight_kinds
-from codecnn.base.planes import QP_SCALE
 from codecnn.base.user_code import is_permitted, is_reference, permit, source_sha256
-from codecnn.models.base import FilterNetwork, build_graph, named_outputs
+from codecnn.models.base import FilterNetwork
 from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_sha256, read_card
 from codecnn.models.cost import complexity
-from codecnn.models.planes import CHROMA_PLANES
 from codecnn.models.zoo import create_model, weights_path
 
 _TASKS = {
@@ -38,9 +34,6 @@ _TASKS = {
 
 _CHECKPOINT_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin")
 """Suffixes of pickled weights."""
-
-TOLERANCE = 1e-5
-"""Largest difference of an ONNX file to PyTorch, in full scale, or relative to the largest sample if that exceeds 1."""
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -329,84 +322,3 @@ def _load_into(
         reason = (str(error).splitlines() or [type(error).__name__])[0][:300]
         raise ModelError(f"{path} does not fit its card's network: {reason}") from error
     return model
-
-
-def export_onnx(path: Path | str, model: FilterNetwork, *, qp: int | None = None) -> float:
-    """Write a filter network as ONNX; needs the extra `export`.
-
-    A network without a method `draw` is traced by PyTorch. onnxruntime runs the model on pictures of two sizes before
-    the file is written, a traced one at four QPs.
-
-    Args:
-        path: File to write, .onnx.
-        model: The network.
-        qp: If given, the file is for this slice QP only and uses only operators of SADL.
-
-    Returns:
-        Largest difference of onnxruntime's result to PyTorch's, in full scale.
-
-    Raises:
-        ModelError: The difference exceeds 1e-5, or the network has neither a graph nor operations that PyTorch can
-            trace.
-    """
-    content = onnx_content(model, qp)
-    # Tracing records one run, so that a traced file is tried at several QPs.
-    traced_qps = (37, 22, 12, 52) if qp is None and not model.has_graph else (37,)
-    qps = traced_qps if qp is None else (qp,)
-    sizes = ((64, 48), (40, 72))
-    largest = max(_onnx_difference(content, model, size, value) for size in sizes for value in qps)
-    if largest > TOLERANCE:
-        raise ModelError(f"{path} is not written: onnxruntime's result differs from PyTorch's by {largest:.2g}")
-    with atomic_path(Path(path)) as part:
-        part.write_bytes(content)
-    return largest
-
-
-def onnx_content(model: FilterNetwork, qp: int | None = None) -> bytes:
-    """Return the content of the ONNX file that `export_onnx` writes; arguments and errors as there."""
-    import onnx
-
-    from codecnn.models.graph.onnx_file import onnx_model
-
-    if qp is None and not model.has_graph:
-        exported = onnx.load_from_string(_trace(model))
-    else:
-        exported = onnx_model(build_graph(model), qp)
-    exported.doc_string = f"{type(model).__name__}, planes {', '.join(model.planes)}, halo {model.halo}"
-    if qp is not None:
-        exported.doc_string += f", QP {qp}"
-    content: bytes = exported.SerializeToString()
-    return content
-
-
-def _trace(model: FilterNetwork) -> bytes:
-    """Return the ONNX file of a network without a graph."""
-    from codecnn.models.graph.traced import traced_onnx
-
-    network = getattr(model, "network", model)
-    copied = copy.deepcopy(model).cpu().eval()
-    return traced_onnx(copied, type(network).__name__, _noise(copied, (88, 56), 32), copied.outputs)
-
-
-def _noise(model: FilterNetwork, size: tuple[int, int], qp: int) -> dict[str, Tensor]:
-    """Return noise on all planes, for an output of about `size` luma samples that the network accepts."""
-    generator = torch.Generator().manual_seed(qp)
-    height, width = (max(extent - extent % model.stride, model.stride) + 2 * model.halo for extent in size)
-    planes = {}
-    for name in model.planes:
-        factor = 2 if name in CHROMA_PLANES else 1
-        planes[name] = torch.rand(1, 1, height // factor, width // factor, generator=generator)
-    return planes | ({"qp": torch.full((1, 1, 1, 1), qp / QP_SCALE)} if "qp" in planes else {})
-
-
-def _onnx_difference(content: bytes, model: FilterNetwork, size: tuple[int, int], qp: int) -> float:
-    """Return the largest difference for noise of that size, relative to the largest sample if that exceeds 1."""
-    from codecnn.models.graph.onnx_file import run_onnx
-
-    planes = _noise(model, size, qp)
-    with torch.inference_mode():
-        expected = {name: plane.numpy() for name, plane in named_outputs(model.eval()(planes)).items()}
-    outputs = run_onnx(content, {name: plane.numpy() for name, plane in planes.items()})
-    return max(
-        float(np.abs(outputs[name] - plane).max() / max(1.0, np.abs(plane).max())) for name, plane in expected.items()
-    )

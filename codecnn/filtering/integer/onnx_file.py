@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from codecnn.base.errors import ModelError
+from codecnn.base.errors import ConfigError, ModelError
 from codecnn.base.files import atomic_path
 from codecnn.base.planes import MAX_QP, QP_SCALE
 from codecnn.filtering.integer.network import IntegerNetwork
 from codecnn.filtering.integer.reference import run_reference
-from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES
+from codecnn.models import CHROMA_PLANES, SAMPLE_PLANES, Card, set_metadata
 from codecnn.models.graph import MOVES, Array, Node, Writer, convolution, crop_node, qp_plane, run_onnx, write_move
 
 CHECKED = ((40, 64, 22), (24, 32, 37))
@@ -28,23 +28,31 @@ _ZERO_POINTS = {(-128, 127): 128, (0, 255): 0}
 """Zero points of bytes by their bounds; conversion to a byte saturates to these bounds."""
 
 
-def export_integers(path: Path | str, network: IntegerNetwork) -> None:
+def export_integers(
+    path: Path | str, network: IntegerNetwork, *, bit_depth: int | None = None, card: Card | None = None
+) -> None:
     """Write an 8-bit network as ONNX after verifying it; see `onnx_integers` for inputs and outputs.
 
     Args:
         path: File to write.
         network: The network.
+        bit_depth: Bit depth of the pictures; that of the network by default.
+        card: Card of the network, for the metadata of the file.
 
     Raises:
         ModelError: ONNX Runtime computes other samples than the reference engine, with or without its optimisations,
             or the network has no form in ONNX.
+        ConfigError: The bit depth is that of no picture, or larger than that of the network.
     """
-    content = onnx_integers(network).SerializeToString()
+    bit_depth = network.bit_depth if bit_depth is None else bit_depth
+    model = onnx_integers(network, bit_depth)
+    set_metadata(model, network.graph.halo, network.graph.stride, card, bit_depth=bit_depth)
+    content = model.SerializeToString()
     for height, width, qp in CHECKED:
-        planes = _noise(network, height, width)
-        expected = run_reference(network, planes, qp, network.bit_depth)
+        planes = _noise(network, height, width, bit_depth)
+        expected = run_reference(network, planes, qp, bit_depth)
         for plain in (False, True):
-            for name, samples in run_samples(content, network, planes, qp, plain=plain).items():
+            for name, samples in run_samples(content, network, planes, qp, bit_depth, plain=plain).items():
                 if not np.array_equal(samples, expected[name]):
                     raise ModelError(f"{path} is not written: onnxruntime computes other samples at QP {qp}")
     with atomic_path(path) as part:
@@ -52,21 +60,28 @@ def export_integers(path: Path | str, network: IntegerNetwork) -> None:
 
 
 def run_samples(
-    content: bytes, network: IntegerNetwork, planes: dict[str, Array], qp: int, *, plain: bool = False
+    content: bytes,
+    network: IntegerNetwork,
+    planes: dict[str, Array],
+    qp: int,
+    bit_depth: int | None = None,
+    *,
+    plain: bool = False,
 ) -> dict[str, Array]:
     """Compute the outputs of an exported network with ONNX Runtime.
 
     Args:
         content: The ONNX file.
         network: The network that was exported.
-        planes: Planes (n, 1, h, w), halo included; samples are integers of the network's bit depth.
+        planes: Planes (n, 1, h, w), halo included; samples are integers of the bit depth.
         qp: Slice QP.
+        bit_depth: Bit depth that the file is for; that of the network by default.
         plain: Switch off the optimisations of ONNX Runtime.
 
     Returns:
         Samples (n, 1, h, w) by component.
     """
-    unit = np.float32(2.0**-network.bit_depth)
+    unit = np.float32(2.0 ** -(network.bit_depth if bit_depth is None else bit_depth))
     inputs = {name: x.astype(np.float32) * (unit if name in SAMPLE_PLANES else 1) for name, x in planes.items()}
     inputs["qp"] = np.full((len(planes["rec_y"]), 1, 1, 1), qp / QP_SCALE, np.float32)
     return {name: x / unit for name, x in run_onnx(content, inputs, plain=plain).items()}
@@ -79,7 +94,7 @@ def _zero_point(node: Node, input_zeros: list[int | None]) -> int | None:
     return _ZERO_POINTS.get((node.values["low"], node.values["high"])) if "low" in node.values else None
 
 
-def _noise(network: IntegerNetwork, height: int, width: int) -> dict[str, Array]:
+def _noise(network: IntegerNetwork, height: int, width: int, bit_depth: int) -> dict[str, Array]:
     """Draw planes of noise, halo included, for luma of the given size."""
     graph, rng = network.graph, np.random.default_rng(0)
     planes = {}
@@ -88,13 +103,13 @@ def _noise(network: IntegerNetwork, height: int, width: int) -> dict[str, Array]
             (side + -side % graph.stride + 2 * graph.halo) // (2 if name in CHROMA_PLANES else 1)
             for side in (height, width)
         ]
-        samples = rng.integers(0, 2**network.bit_depth, (1, 1, *shape))
+        samples = rng.integers(0, 2**bit_depth, (1, 1, *shape))
         planes[name] = samples if name in SAMPLE_PLANES else (samples % 68 / np.float32(67)).astype(np.float32)
     return planes
 
 
-def onnx_integers(network: IntegerNetwork) -> onnx.ModelProto:
-    """Convert an 8-bit network to ONNX, for any height, width and QP and samples of its bit depth b.
+def onnx_integers(network: IntegerNetwork, bit_depth: int | None = None) -> onnx.ModelProto:
+    """Convert an 8-bit network to ONNX, for any height, width and QP and samples of one bit depth b.
 
     Inputs and outputs are those of the float network's file (`codecnn.models.graph.onnx_model`): planes (n, 1, h, w)
     with the halo, samples as x / 2^b, and `qp` (n, 1, 1, 1) in units of q / 64. The outputs are rounded and clipped to
@@ -102,25 +117,31 @@ def onnx_integers(network: IntegerNetwork) -> onnx.ModelProto:
 
     Args:
         network: The network.
+        bit_depth: Bit depth b, from 8 to that of the network, which is the default.
 
     Raises:
         ModelError: The network has 16 bits, or an operation has no form in ONNX.
+        ConfigError: The bit depth is out of range.
     """
+    bit_depth = network.bit_depth if bit_depth is None else bit_depth
+    if not 8 <= bit_depth <= network.bit_depth:
+        raise ConfigError(f"bit depth {bit_depth} is out of range: 8 to {network.bit_depth}, that of the integers")
     if network.bits != 8:
         raise ModelError("networks of 16 bits have no form in ONNX, whose sums are float32: export int8 instead")
-    exporter = _Exporter(network)
+    exporter = _Exporter(network, bit_depth)
     for node in network.graph.nodes:
         exporter.write(node)
     model = exporter.writer.model()
-    model.doc_string = f"planes {', '.join(network.graph.planes)}, halo {network.graph.halo}, {network.bit_depth} bit"
+    model.doc_string = f"planes {', '.join(network.graph.planes)}, halo {network.graph.halo}, {bit_depth} bit"
     return model
 
 
 class _Exporter:
     """Writes a network node by node; each tensor is float32 that holds integers, dequantised from bytes or not."""
 
-    def __init__(self, network: IntegerNetwork) -> None:
+    def __init__(self, network: IntegerNetwork, bit_depth: int) -> None:
         self.network = network
+        self.bit_depth = bit_depth
         self.writer = Writer(network.graph)
         self.tensors: dict[str, str] = {}
         self.zeros: dict[str, int | None] = {}
@@ -214,14 +235,17 @@ class _Exporter:
         return self.writer.add("Clip", f"{name}.clipped", x, *ends)
 
     def _output(self, node: Node, x: str) -> str:
-        writer, name, bit_depth = self.writer, node.name, self.network.bit_depth
+        writer, name, bit_depth = self.writer, node.name, self.bit_depth
         gain = node.tensors["gain"] * 2.0 ** (bit_depth - node.values["fraction"])
         scaled = writer.add("Mul", f"{name}.scaled", x, writer.by_qp(f"{name}.gain", gain[:, None]))
         change = writer.add("Round", f"{name}.change", scaled)
         if len(node.inputs) == 2:
-            base = crop_node(writer, f"{name}.base", f"{node.inputs[1]}.scaled", node.values["crop"])
+            plane = node.inputs[1]
+            full = writer.constant(f"{name}.full", 2.0**bit_depth)
+            samples = writer.add("Mul", f"{name}.samples", plane, full)
+            base = crop_node(writer, f"{name}.base", samples, node.values["crop"])
         else:
             base = writer.constant(f"{name}.base", float(1 << (bit_depth - 1)))
-        samples = writer.add("Add", f"{name}.sum", change, base)
-        clipped = self._clip(name, samples, 0, (1 << bit_depth) - 1)
+        sums = writer.add("Add", f"{name}.sum", change, base)
+        clipped = self._clip(name, sums, 0, (1 << bit_depth) - 1)
         return writer.add("Mul", name, clipped, writer.constant(f"{name}.unit", 2.0**-bit_depth))

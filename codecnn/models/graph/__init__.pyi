@@ -19,5 +19,4 @@ from .onnx_file import onnx_model as onnx_model
 from .onnx_file import qp_plane as qp_plane
 from .onnx_file import run_onnx as run_onnx
 from .onnx_file import write_move as write_move
-from .traced import TRACED_OPSET as TRACED_OPSET
 from .traced import traced_onnx as traced_onnx

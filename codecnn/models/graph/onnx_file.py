@@ -15,10 +15,11 @@ from codecnn.base.planes import MAX_QP, QP_SCALE
 from codecnn.models.graph.nodes import Graph, Node, same_padding
 from codecnn.models.planes import CENTRED_SCALE, CHROMA_PLANES
 
-OPSET = 26
+OPSET = 17
+"""Version of the ONNX operators; ONNX Runtime 1.17, OpenVINO 2024 and TensorRT 8.6 read it, and so do later ones."""
 
-IR_VERSION = 13
-"""Newest ONNX IR version that onnxruntime 1.31 reads."""
+IR_VERSION = 8
+"""Version of the ONNX file format that came with `OPSET`."""
 
 SADL_OPERATORS = frozenset({"Conv", "Add", "Relu", "Concat", "DepthToSpace", "SpaceToDepth", "Mul", "Slice"})
 """Operators of a graph for SADL; one operand of every Mul is a constant."""
@@ -32,17 +33,19 @@ class Writer:
     Args:
         graph: The graph that is written.
         qp: The single slice QP, or None for a model that takes any QP.
+        half: Compute in float16 between the centred planes and the residual; inputs and outputs stay float32.
     """
 
-    def __init__(self, graph: Graph, qp: int | None = None) -> None:
+    def __init__(self, graph: Graph, qp: int | None = None, *, half: bool = False) -> None:
         self.graph = graph
         self.qp = qp
+        self.half = half
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, onnx.TensorProto] = {}
         self.inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, _shape(name)) for name in graph.planes]
         if qp is None and graph.uses_qp:
             self.inputs.append(helper.make_tensor_value_info("qp", TensorProto.FLOAT, ["n", 1, 1, 1]))
-            scaled = self.add("Mul", "qp.scaled", "qp", self.constant("qp.scale", QP_SCALE))
+            scaled = self.add("Mul", "qp.scaled", "qp", self.constant("qp.scale", QP_SCALE, np.float32))
             whole = self.add("Cast", "qp.whole", self.add("Round", "qp.rounded", scaled), to=TensorProto.INT64)
             self.add("Reshape", "qp.index", whole, self.constant("qp.flat", [-1], np.int64))
 
@@ -56,10 +59,15 @@ class Writer:
         onnx.checker.check_model(model, full_check=True)
         return model
 
-    def constant(self, name: str, value: Any, dtype: type = np.float32) -> str:
-        """Add a constant and return its name."""
+    def constant(self, name: str, value: Any, dtype: type | None = None) -> str:
+        """Add a constant, by default of the type of the features, and return its name."""
+        dtype = dtype or (np.float16 if self.half else np.float32)
         self.constants[name] = numpy_helper.from_array(np.asarray(value, dtype=dtype), name)
         return name
+
+    def cast(self, name: str, x: str, to: int) -> str:
+        """Add the conversion of `x` to float16 or back if the model has float16; else return `x`."""
+        return self.add("Cast", name, x, to=to) if self.half else x
 
     def add(self, op: str, name: str, *inputs: str, **attributes: Any) -> str:
         """Add a node with one output and return the name of the output."""
@@ -72,18 +80,18 @@ class Writer:
         places = [self.constant(f"{name}.{part}", value, np.int64) for part, value in ranges.items()]
         return self.add("Slice", name, x, *places)
 
-    def by_qp(self, name: str, table: Any) -> str:
+    def by_qp(self, name: str, table: Any, dtype: type | None = None) -> str:
         """Add the row of a table (64, ...) for the QP: a tensor (n, ..., 1, 1), or a constant for a single QP."""
         row = np.asarray(table)
         if self.qp is not None or len(row) == 1:
             row = row[self.qp if len(row) > 1 and self.qp is not None else 0]
-            return self.constant(name, row.reshape(1, -1, 1, 1))
-        table = self.constant(f"{name}.table", row.reshape(len(row), -1))
+            return self.constant(name, row.reshape(1, -1, 1, 1), dtype)
+        table = self.constant(f"{name}.table", row.reshape(len(row), -1), dtype)
         gathered = self.add("Gather", f"{name}.row", table, "qp.index")
         return self.add("Unsqueeze", name, gathered, self.constant(f"{name}.axes", [2, 3], np.int64))
 
 
-def onnx_model(graph: Graph, qp: int | None = None) -> onnx.ModelProto:
+def onnx_model(graph: Graph, qp: int | None = None, *, half: bool = False) -> onnx.ModelProto:
     """Convert a graph to an ONNX model for any height and width.
 
     Inputs are the planes as the network takes them, (n, 1, h, w) with halo, float32, and, if the network depends on
@@ -93,6 +101,7 @@ def onnx_model(graph: Graph, qp: int | None = None) -> onnx.ModelProto:
         graph: The graph.
         qp: If given, the model is for this slice QP only: it has no input `qp`, and all its operators are among
             `SADL_OPERATORS`.
+        half: Compute in float16. Planes are centred, and the residual is added to the samples, in float32.
 
     Raises:
         ConfigError: `qp` is out of range.
@@ -100,7 +109,7 @@ def onnx_model(graph: Graph, qp: int | None = None) -> onnx.ModelProto:
     """
     if qp is not None and not 0 <= qp <= MAX_QP:
         raise ConfigError(f"QP {qp} is out of range: 0 to {MAX_QP}")
-    writer = Writer(graph, qp)
+    writer = Writer(graph, qp, half=half)
     # The names of planes are those of the inputs; the centred planes have names of their own.
     names: dict[str, str] = {}
     for node in graph.nodes:
@@ -118,8 +127,13 @@ def _write(writer: Writer, node: Node, x: list[str]) -> str:
     name = node.name
     match node.op:
         case "plane":
-            middle = writer.add("Add", f"{name}.from_middle", name, writer.constant(f"{name}.middle", -0.5))
-            return writer.add("Mul", f"{name}.centred", middle, writer.constant(f"{name}.scale", CENTRED_SCALE))
+            half, scale = (
+                writer.constant(f"{name}.{part}", value, np.float32)
+                for part, value in (("middle", -0.5), ("scale", CENTRED_SCALE))
+            )
+            middle = writer.add("Add", f"{name}.from_middle", name, half)
+            centred = writer.add("Mul", f"{name}.centred", middle, scale)
+            return writer.cast(f"{name}.half", centred, TensorProto.FLOAT16)
         case "qp":
             return qp_plane(writer, x[0], (np.arange(MAX_QP + 1) - 32) / 16)
         case "conv":
@@ -130,12 +144,13 @@ def _write(writer: Writer, node: Node, x: list[str]) -> str:
             scaled = writer.add("Mul", f"{name}.scaled", x[0], writer.by_qp(f"{name}.factor", node.tensors["factor"]))
             return writer.add("Add", name, scaled, writer.by_qp(f"{name}.offset", node.tensors["offset"]))
         case "output":
-            gain = writer.by_qp(f"{name}.gain", node.tensors["gain"][:, None])
-            change = writer.add("Mul", f"{name}.change", x[0], gain)
+            gain = writer.by_qp(f"{name}.gain", node.tensors["gain"][:, None], np.float32)
+            residual = writer.cast(f"{name}.residual", x[0], TensorProto.FLOAT)
+            change = writer.add("Mul", f"{name}.change", residual, gain)
             if len(node.inputs) == 2:
                 base = crop_node(writer, f"{name}.base", node.inputs[1], node.values["crop"])
             else:
-                base = writer.constant(f"{name}.base", 0.5)
+                base = writer.constant(f"{name}.base", 0.5, np.float32)
             return writer.add("Add", name, change, base)
         case _:
             return write_move(writer, node, x)

@@ -20,18 +20,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from codecnn.base.errors import ModelError
 
-TRACED_OPSET = 18
-"""Version of the ONNX operators of traced models; the tracing exporter of PyTorch knows versions up to 20."""
 
-
-class _Positional(nn.Module):
-    """A module that takes its planes one by one and returns its outputs as a tuple, as the exporter needs."""
+class Positional(nn.Module):
+    """A module that takes its planes one by one and returns its outputs as a tuple, as exporters of PyTorch need."""
 
     def __init__(self, network: nn.Module, planes: Sequence[str], outputs: Sequence[str]) -> None:
         super().__init__()
         self.network, self.planes, self.outputs = network, tuple(planes), tuple(outputs)
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return the outputs in their order for planes in their order."""
         filtered = self.network(dict(zip(self.planes, tensors, strict=True)))
         return (filtered,) if isinstance(filtered, Tensor) else tuple(filtered[name] for name in self.outputs)
 
@@ -62,7 +60,9 @@ def traced_onnx(network: nn.Module, name: str, planes: Mapping[str, Tensor], out
     Raises:
         ModelError: The operations of the module depend on its input, or have no ONNX form.
     """
-    positional = _Positional(network, tuple(planes), outputs)
+    from codecnn.models.graph.onnx_file import OPSET
+
+    positional = Positional(network, tuple(planes), outputs)
     with _ValueReads() as reads:  # type: ignore[no-untyped-call]
         positional(*planes.values())
     if reads.any_read:
@@ -84,7 +84,7 @@ def traced_onnx(network: nn.Module, name: str, planes: Mapping[str, Tensor], out
                 input_names=list(planes),
                 output_names=list(outputs),
                 dynamic_axes=axes | {output: {0: "n"} | _sides(output) for output in outputs},
-                opset_version=TRACED_OPSET,
+                opset_version=OPSET,
                 dynamo=False,
             )
     except Exception as error:  # the exporter and code of the user can raise anything
