@@ -52,7 +52,9 @@ class Writer:
     def model(self) -> onnx.ModelProto:
         """Return the complete model, which the ONNX checker has accepted."""
         outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, _shape(name)) for name in self.graph.outputs]
-        body = helper.make_graph(self.nodes, "codecnn", self.inputs, outputs, list(self.constants.values()))
+        taken = {name for node in self.nodes for name in node.input}
+        constants = [constant for name, constant in self.constants.items() if name in taken]
+        body = helper.make_graph(self.nodes, "codecnn", self.inputs, outputs, constants)
         model = helper.make_model(
             body, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="codecnn"
         )
