@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from codecnn.base.errors import ModelError
+from codecnn.base.errors import ConfigError, ModelError
 from codecnn.cli import app
 from codecnn.filtering.integer import load_integer, run_reference, save_integer
 from codecnn.models.graph import Graph
@@ -37,11 +37,13 @@ def planes_for(network, height=24, width=32, **options):
     return random_integers(network, height, width, **options)
 
 
-def assert_runs_as(network, content, qp=37, **options):
+def assert_runs_as(network, content, qp=37, bit_depth=None, **options):
     planes = planes_for(network, **options)
-    expected = run_reference(network, planes, qp, network.bit_depth)
+    bit_depth = bit_depth or network.bit_depth
+    planes = {name: plane % 2**bit_depth if plane.dtype.kind in "iu" else plane for name, plane in planes.items()}
+    expected = run_reference(network, planes, qp, bit_depth)
     for plain in (False, True):
-        assert_same_samples(run_samples(content, network, planes, qp, plain=plain), expected)
+        assert_same_samples(run_samples(content, network, planes, qp, bit_depth, plain=plain), expected)
 
 
 @pytest.mark.parametrize(("name", "options"), [*((name, None) for name in WITH_GRAPH if name in DISTINCT), *OPTIONS])
@@ -61,6 +63,14 @@ def test_the_added_tensor_may_be_coarser_or_finer_than_the_sums(skip):
 def test_another_bit_depth():
     network = formula_eight("rdn_yuv", bit_depth=12)
     assert_runs_as(network, onnx_integers(network).SerializeToString(), qp=63)
+
+
+@pytest.mark.parametrize("name", ["low_cost_5", "rdn_yuv"])
+def test_pictures_of_fewer_bits_than_the_integers(name):
+    network = formula_eight(name)
+    assert_runs_as(network, onnx_integers(network, 8).SerializeToString(), bit_depth=8)
+    with pytest.raises(ConfigError, match="8 to 10, that of the integers"):
+        onnx_integers(network, 12)
 
 
 @pytest.mark.parametrize("name", ["low_cost_5", "rdn"])
@@ -125,9 +135,17 @@ def test_the_command(tmp_path):
     assert json.loads(result.stdout)["bit_depth"] == 10
     network, _ = load_integer(path)
     assert_runs_as(network, (tmp_path / "w.onnx").read_bytes())
+    result = CliRunner().invoke(app, [*command, "--bit-depth", "8"])
+    assert json.loads(result.stdout)["bit_depth"] == 8
+    content = (tmp_path / "w.onnx").read_bytes()
+    assert_runs_as(network, content, bit_depth=8)
+    facts = {each.key: each.value for each in onnx.load_from_string(content).metadata_props}
+    assert (facts["planes"], facts["halo"], facts["bit_depth"]) == ("rec_y", str(network.graph.halo), "8")
     for more, message in (
         (["--format", "sadl", "-q", "30"], "already holds integers: use --format onnx"),
         (["-q", "30"], "takes the QP as an input"),
+        (["--fp16"], "have no float16"),
+        (["--format", "vapoursynth"], "name the float weights for --format vapoursynth"),
     ):
         result = CliRunner().invoke(app, [*command, *more])
         assert message in str(result.exception)

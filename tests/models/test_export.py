@@ -1,4 +1,4 @@
-"""Exports: ONNX in onnxruntime against PyTorch, operators of SADL, and the command line."""
+"""Exports: ONNX in onnxruntime and programs of torch.export against PyTorch, operators of SADL, the command line."""
 
 import json
 
@@ -10,7 +10,17 @@ from typer.testing import CliRunner
 from codecnn.base.errors import ConfigError, ModelError, StoreError, ToolMissingError
 from codecnn.cli import app
 from codecnn.filtering.integer import load_integer
-from codecnn.models import as_filter_network, build_graph, create_model, export_onnx, named_outputs, save_weights
+from codecnn.models import (
+    HALF_TOLERANCE,
+    as_filter_network,
+    build_graph,
+    create_model,
+    export_onnx,
+    export_program,
+    load_model,
+    named_outputs,
+    save_weights,
+)
 from tests.helpers import own_networks
 from tests.helpers.integer_zoo import OPTIONS, formula_model
 from tests.helpers.networks import CASES, SMALL, WITH_GRAPH, awaken, random_planes, zoo_model
@@ -68,7 +78,7 @@ def test_onnx_for_sadl_has_only_its_operators_and_equals_the_network(name, optio
 
 def test_a_difference_is_an_error_and_no_file_is_written(tmp_path, monkeypatch):
     other = build_graph(formula_model("vrcnn"))
-    monkeypatch.setattr("codecnn.models.weights.build_graph", lambda model: other)
+    monkeypatch.setattr("codecnn.models.export.build_graph", lambda model: other)
     with pytest.raises(ModelError, match=r"m\.onnx is not written"):
         export_onnx(tmp_path / "m.onnx", create_model("vrcnn"))
     assert not list(tmp_path.iterdir())
@@ -126,6 +136,79 @@ def test_a_module_that_cannot_be_traced_is_refused(forward, message, tmp_path, c
     assert capfd.readouterr().out == ""
 
 
+@pytest.mark.parametrize("name", ["low_cost_5", "Net"])
+def test_older_libraries_read_the_file(name, tmp_path):
+    """ONNX Runtime 1.17 and OpenVINO 2024 read opset 17 and IR version 8."""
+    model = formula_model(name) if name in WITH_GRAPH else as_filter_network(own_networks.Net())
+    export_onnx(tmp_path / "m.onnx", model)
+    proto = onnx.load(tmp_path / "m.onnx")
+    assert [(each.domain, each.version) for each in proto.opset_import] == [("", 17)]
+    assert proto.ir_version <= 8
+
+
+def test_the_file_says_how_to_feed_it(tmp_path):
+    model, card = load_model("low_cost_yuv_17.vvc_video")
+    export_onnx(tmp_path / "m.onnx", model, card=card)
+    facts = {each.key: each.value for each in onnx.load(tmp_path / "m.onnx").metadata_props}
+    assert facts == {
+        "planes": "rec_u,rec_y,rec_v,slice_type",  # in the order of the inputs
+        "scale": "sample / 2^bit_depth",
+        "halo": "2",
+        "stride": "2",
+        "padding": "edge",
+        "qp_input": "QP / 64, clipped to qp_range",
+        "qp_range": "22,51",
+        "codec": "vvc",
+        "license": "BSD-3-Clause",
+        "weights_sha256": card.sha256,
+    }
+
+
+@pytest.mark.parametrize("name", ["low_cost_5", "low_cost_yuv_17", "rdn"])
+def test_float16_keeps_samples_and_sums_with_them_in_float32(name, tmp_path):
+    model = formula_model(name)
+    assert 1e-5 < export_onnx(tmp_path / "m.onnx", model, half=True) < HALF_TOLERANCE
+    proto = onnx.load(tmp_path / "m.onnx")
+    types = {tensor.name: tensor.data_type for tensor in proto.graph.initializer}
+    weights = {types[node.input[1]] for node in proto.graph.node if node.op_type == "Conv"}
+    assert weights == {onnx.TensorProto.FLOAT16}
+    for value in (*proto.graph.input, *proto.graph.output):
+        assert value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+
+
+def test_float16_that_overflows_is_refused(tmp_path):
+    model = formula_model("vrcnn")
+    with torch.no_grad():
+        next(model.parameters()).mul_(1e5)
+    with pytest.raises(ModelError, match=r"m\.onnx is not written: float16 differs .* leave out --fp16"):
+        export_onnx(tmp_path / "m.onnx", model, half=True)
+    with pytest.raises(ModelError, match="has no float16 form without a method draw"):
+        export_onnx(tmp_path / "m.onnx", as_filter_network(own_networks.Net()), half=True)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["low_cost_5", "low_cost_yuv_17", "Colour"])
+def test_a_program_of_torch_export_takes_any_size_qp_and_batch(name, tmp_path):
+    model = formula_model(name) if name in WITH_GRAPH else as_filter_network(getattr(own_networks, name)()).eval()
+    assert export_program(tmp_path / "m.pt2", model) < 1e-5
+    program = torch.export.load(tmp_path / "m.pt2").module()
+    unit = model.stride * 8
+    for height, width, count, qp in ((3 * unit, 2 * unit, 1, 22), (unit, 5 * unit, 3, 42)):
+        planes = random_planes(model, height, width, qp=qp)
+        planes = {plane: tensor.expand(count, -1, -1, -1).clone() for plane, tensor in planes.items()}
+        with torch.inference_mode():
+            expected, outputs = named_outputs(model(planes)), program(*(planes[plane] for plane in model.planes))
+        for output, plane in zip(model.outputs, outputs, strict=True):
+            torch.testing.assert_close(plane, expected[output], rtol=0, atol=1e-5)
+
+
+def test_a_program_that_depends_on_values_is_refused(tmp_path):
+    kind = type("Own", (own_networks.Net,), {"forward": reads_values, "radius": 2})
+    with pytest.raises(ModelError, match="^Own cannot be written as a program of torch.export"):
+        export_program(tmp_path / "m.pt2", as_filter_network(kind()))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_qp_out_of_range_is_refused():
     with pytest.raises(ConfigError, match="QP 64"):
         onnx_model(build_graph(formula_model("low_cost_5")), 64)
@@ -145,6 +228,14 @@ def invoke(*arguments):
 def test_the_command_writes_each_format(weights, tiny_store, tmp_path):
     result = invoke("export", "--model", weights, "-o", tmp_path / "m.onnx", "--json")
     assert json.loads(result.stdout)["largest_difference_to_pytorch"] < 1e-5
+    assert json.loads(result.stdout)["halo"] == 4
+    result = invoke("export", "--model", weights, "-o", tmp_path / "h.onnx", "--fp16", "--json")
+    assert 1e-5 < json.loads(result.stdout)["largest_difference_to_pytorch"] < HALF_TOLERANCE
+    result = invoke("export", "--model", weights, "-o", tmp_path / "m.pt2", "--format", "pt2", "--json")
+    assert json.loads(result.stdout)["inputs"] == "rec_y, qp"
+    assert torch.export.load(tmp_path / "m.pt2")
+    invoke("export", "--model", weights, "-o", tmp_path / "v.onnx", "--format", "vapoursynth")
+    assert (tmp_path / "v.vpy").is_file()
     invoke("export", "--model", weights, "-o", tmp_path / "s.onnx", "--format", "sadl", "-q", "37")
     assert {node.op_type for node in onnx.load(tmp_path / "s.onnx").graph.node} <= SADL_OPERATORS
 
@@ -173,6 +264,11 @@ def test_the_command_writes_each_format(weights, tiny_store, tmp_path):
         (["-o", "m.onnx", "--store", "x"], ConfigError, "the others take none"),
         (["-o", "m.onnx", "--format", "sadl"], ConfigError, "is made for one QP: give it with --qp"),
         (["-o", "m.onnx", "-q", "37"], ConfigError, "takes the QP as an input"),
+        (["-o", "m.pt2"], ConfigError, r"written to a file that ends in \.onnx"),
+        (["-o", "m.pt2", "--format", "pt2", "-q", "37"], ConfigError, "takes the QP as an input"),
+        (["-o", "m.onnx", "--format", "sadl", "-q", "37", "--fp16"], ConfigError, "sadl has no float16"),
+        (["-o", "m.onnx", "--bit-depth", "8"], ConfigError, "takes samples of any bit depth"),
+        (["-o", "m.onnx", "--patch", "64x64"], ConfigError, "options of the format nnpfc"),
     ],
 )
 def test_impossible_options_of_the_command_are_errors(arguments, error, message, weights):
