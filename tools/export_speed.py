@@ -110,7 +110,7 @@ def ways(options: argparse.Namespace, folder: Path) -> dict[str, Turn]:
     }
 
     def add(name: str, argv: Callable[[str, str], list[str]]) -> None:
-        found[name] = program(clips, folder / f"{len(found)}.y4m", argv)
+        found[name] = program(clips, folder / f"out_{len(found)}.y4m", argv)
 
     if options.program:
         add("C++, float", lambda source, output: [options.program, str(float32), str(QP), source, output])
