@@ -20,6 +20,7 @@ include_patterns = [
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/examples/cpp/*.md",
     "docs/explanation/*.md",
     "docs/howto/*.md",
     "docs/reference/*.md",
