@@ -20,6 +20,7 @@ from codecnn.models import (
     SAMPLE_PLANES,
     Card,
     FilterNetwork,
+    float16_difference,
     onnx_content,
     set_metadata,
 )
@@ -69,7 +70,7 @@ def export_stacked(
     path = Path(path)
     layout = _layout(model, card, qp)
     content = _stacked(onnx_content(model, card=card, half=half), model, layout, card)
-    largest = 0.0
+    largest = float16_difference(model) if half else 0.0
     filter_ = FloatFilter(model, card=card)
     for number, checked in enumerate(_CHECKED_QPS if qp is None else (qp,)):
         planes = _random_planes(model, np.random.default_rng(number))

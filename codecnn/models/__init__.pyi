@@ -32,6 +32,7 @@ from .cost import training_peak as training_peak
 from .export import HALF_TOLERANCE as HALF_TOLERANCE
 from .export import export_onnx as export_onnx
 from .export import export_program as export_program
+from .export import float16_difference as float16_difference
 from .export import onnx_content as onnx_content
 from .export import set_metadata as set_metadata
 from .families.rdn import RDB as RDB

@@ -120,7 +120,7 @@ def test_a_file_with_other_samples_is_not_written(tmp_path, monkeypatch):
     shifted = {**nodes[place].tensors, "shift": nodes[place].tensors["shift"] - 1}
     nodes[place] = replace(nodes[place], tensors=shifted)
     other = onnx_integers(replace(network, graph=Graph(tuple(nodes))))
-    monkeypatch.setattr(onnx_file, "onnx_integers", lambda network: other)
+    monkeypatch.setattr(onnx_file, "onnx_integers", lambda *arguments: other)
     with pytest.raises(ModelError, match=r"a\.onnx is not written"):
         export_integers(tmp_path / "a.onnx", network)
     assert not list(tmp_path.iterdir())
