@@ -69,8 +69,8 @@ def export_stacked(
     """
     path = Path(path)
     layout = _layout(model, card, qp)
+    largest = float16_difference(path, model) if half else 0.0
     content = _stacked(onnx_content(model, card=card, half=half), model, layout, card)
-    largest = float16_difference(model) if half else 0.0
     filter_ = FloatFilter(model, card=card)
     for number, checked in enumerate(_CHECKED_QPS if qp is None else (qp,)):
         planes = _random_planes(model, np.random.default_rng(number))

@@ -70,6 +70,7 @@ def export_onnx(
     """
     from codecnn.models.graph.onnx_file import run_onnx
 
+    lost = float16_difference(path, model) if half else 0.0
     content = onnx_content(model, qp, card=card, half=half)
     # Tracing records one run, so that a traced file is tried at several QPs.
     traced_qps = (37, 22, 12, 52) if qp is None and not model.has_graph else (37,)
@@ -79,13 +80,8 @@ def export_onnx(
 
     largest = _largest_difference(run_file, model, traced_qps if qp is None else (qp,))
     if half:
-        largest = max(largest, float16_difference(model))
-    if half and largest > HALF_TOLERANCE:
-        raise ModelError(
-            f"{path} is not written: float16 differs from PyTorch by {largest * 1024:.2g} sample steps of 10 bits, and "
-            f"{HALF_TOLERANCE * 1024:.0f} are allowed; leave out --fp16"
-        )
-    if not half and largest > TOLERANCE:
+        largest = max(largest, lost)
+    if largest > (HALF_TOLERANCE if half else TOLERANCE):
         raise ModelError(f"{path} is not written: onnxruntime's result differs from PyTorch's by {largest:.2g}")
     with atomic_path(Path(path)) as part:
         part.write_bytes(content)
@@ -100,8 +96,6 @@ def onnx_content(model: FilterNetwork, qp: int | None = None, *, card: Card | No
 
     if model.has_graph or qp is not None:
         exported = onnx_model(build_graph(model), qp, half=half)
-    elif half:
-        raise ModelError(f"{type(model).__name__} has no float16 form without a method draw: leave out --fp16")
     else:
         exported = onnx.load_from_string(_trace(model))
     exported.doc_string = f"{type(model).__name__}, planes {', '.join(model.planes)}, halo {model.halo}"
@@ -112,17 +106,23 @@ def onnx_content(model: FilterNetwork, qp: int | None = None, *, card: Card | No
     return content
 
 
-def float16_difference(model: FilterNetwork) -> float:
+def float16_difference(path: Path | str, model: FilterNetwork) -> float:
     """Compute on noise what a network loses if every operation rounds to float16, as a GPU does, at QP 37.
 
     ONNX Runtime does not show it on a CPU, where it computes float16 in float32.
 
     Args:
-        model: The network; it has a graph.
+        path: File that is to be written, for the message.
+        model: The network.
 
     Returns:
-        Largest difference to the network, in full scale; infinite if a number exceeds the range of float16.
+        Largest difference to the network, in full scale.
+
+    Raises:
+        ModelError: The difference exceeds `HALF_TOLERANCE`, or the network has no graph.
     """
+    if not model.has_graph:
+        raise ModelError(f"{type(model).__name__} has no float16 form without a method draw: leave out --fp16")
     graph = build_graph(model)
     nodes = [
         node if node.op == "output" else replace(node, tensors={name: _halved(x) for name, x in node.tensors.items()})
@@ -137,7 +137,13 @@ def float16_difference(model: FilterNetwork) -> float:
     def run_half(planes: dict[str, Tensor]) -> Mapping[str, Any]:
         return run(rounded, planes, 37, observe=round_result)
 
-    return _largest_difference(run_half, model, (37,))
+    largest = _largest_difference(run_half, model, (37,))
+    if largest > HALF_TOLERANCE:
+        raise ModelError(
+            f"{path} is not written: float16 differs from PyTorch by {largest * 1024:.2g} sample steps of 10 bits, and "
+            f"{HALF_TOLERANCE * 1024:.0f} are allowed; leave out --fp16"
+        )
+    return largest
 
 
 def _halved(x: Array) -> Array:
