@@ -147,6 +147,7 @@ def export(options: ExportOptions) -> dict[str, Any]:
         ToolMissingError: The packages of the extra `export` are not installed.
     """
     from codecnn.dataset import input_files
+    from codecnn.filtering.integer import is_integer
     from codecnn.models import card_path, read_card, weights_path
 
     model, output, form = weights_path(options.model), Path(options.output), options.form
@@ -170,6 +171,8 @@ def export(options: ExportOptions) -> dict[str, Any]:
         raise ConfigError(f"the format {form} has no float16: leave out --fp16, or use --format onnx or vapoursynth")
     if form == "nnpfc":
         return _export_post_filter(model, output, options)
+    if options.bit_depth is not None and not (form == "onnx" and is_integer(model)):
+        raise ConfigError("the bit depth is an option of nnpfc, and of integers as --model: leave out --bit-depth")
     post_filter = (options.overlap, options.patch, options.picture, options.max_qp, options.adaptable)
     if post_filter != (None, None, None, 63, False):
         raise ConfigError("patch, picture, overlap, largest QP and adaptable are options of the format nnpfc")
@@ -240,19 +243,10 @@ def _require_float(model: Path, form: str) -> None:
         raise ConfigError(f"{model} holds integers: name the float weights for --format {form}")
 
 
-def _refuse_bit_depth(options: ExportOptions) -> None:
-    if options.bit_depth is not None:
-        raise ConfigError(
-            f"a network in floating point takes samples of any bit depth in the format {options.form}: leave out "
-            "--bit-depth"
-        )
-
-
 def _export_program(model: Path, output: Path, options: ExportOptions) -> dict[str, Any]:
     from codecnn.models import export_program, load_model
 
     _require_float(model, "pt2")
-    _refuse_bit_depth(options)
     if options.qp is not None:
         raise ConfigError("a program of the format pt2 takes the QP as an input: leave out --qp")
     network, _ = load_model(model)
@@ -266,7 +260,6 @@ def _export_stacked(model: Path, output: Path, options: ExportOptions) -> dict[s
     from codecnn.models import load_model
 
     _require_float(model, "vapoursynth")
-    _refuse_bit_depth(options)
     return export_stacked(output, *load_model(model), qp=options.qp, half=options.fp16)
 
 
@@ -290,7 +283,6 @@ def _export_onnx(model: Path, output: Path, options: ExportOptions) -> dict[str,
         bit_depth = integers.bit_depth if options.bit_depth is None else options.bit_depth
         export_integers(output, integers, bit_depth=bit_depth, card=card)
         return {"opset": OPSET, "halo": integers.graph.halo, "bit_depth": bit_depth}
-    _refuse_bit_depth(options)
     network, card = load_model(model)
     if form == "sadl" and qp is None and "qp" in network.planes:
         raise ConfigError("the network takes the QP, and a graph for SADL is made for one QP: give it with --qp")

@@ -94,7 +94,7 @@ def onnx_content(model: FilterNetwork, qp: int | None = None, *, card: Card | No
 
     from codecnn.models.graph.onnx_file import onnx_model
 
-    if model.has_graph or qp is not None:
+    if model.has_graph or half or qp is not None:
         exported = onnx_model(build_graph(model), qp, half=half)
     else:
         exported = onnx.load_from_string(_trace(model))

@@ -267,7 +267,7 @@ def test_the_command_writes_each_format(weights, tiny_store, tmp_path):
         (["-o", "m.pt2"], ConfigError, r"written to a file that ends in \.onnx"),
         (["-o", "m.pt2", "--format", "pt2", "-q", "37"], ConfigError, "takes the QP as an input"),
         (["-o", "m.onnx", "--format", "sadl", "-q", "37", "--fp16"], ConfigError, "sadl has no float16"),
-        (["-o", "m.onnx", "--bit-depth", "8"], ConfigError, "takes samples of any bit depth"),
+        (["-o", "m.onnx", "--bit-depth", "8"], ConfigError, "the bit depth is an option of nnpfc, and of integers"),
         (["-o", "m.onnx", "--patch", "64x64"], ConfigError, "options of the format nnpfc"),
     ],
 )

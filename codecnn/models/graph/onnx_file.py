@@ -16,7 +16,7 @@ from codecnn.models.graph.nodes import Graph, Node, same_padding
 from codecnn.models.planes import CENTRED_SCALE, CHROMA_PLANES
 
 OPSET = 17
-"""Version of the ONNX operators; ONNX Runtime 1.17, OpenVINO 2024 and TensorRT 8.6 read it, and so do later ones."""
+"""Version of the ONNX operators; ONNX Runtime 1.17 and OpenVINO 2024 read it, and so do later ones."""
 
 IR_VERSION = 8
 """Version of the ONNX file format that came with `OPSET`."""
