@@ -39,7 +39,7 @@ _WHITE = 255 / 256
 _INPUT, _OUTPUT = "input", "output"
 _CHECKED_QPS = (22, 37)
 _CHECKED_SIZE = (48, 80)
-"""Height and width of the picture on which a file is checked, multiples of the stride of every shipped network."""
+"""Height and width of the picture on which a file is checked, before they are rounded up to the stride."""
 
 
 def export_stacked(
@@ -121,19 +121,20 @@ def _layout(model: FilterNetwork, card: Card, qp: int | None) -> _Layout:
 def _random_planes(model: FilterNetwork, rng: np.random.Generator) -> dict[str, Array]:
     """Return noise: samples of 8 bits at the resolution of each plane, and the slice type of a picture."""
     planes: dict[str, Array] = {}
+    luma = [side + -side % model.stride for side in _CHECKED_SIZE]
     for name in model.planes:
         if name in SAMPLE_PLANES:
-            size = [side // (2 if name in CHROMA_PLANES else 1) for side in _CHECKED_SIZE]
+            size = [side // (2 if name in CHROMA_PLANES else 1) for side in luma]
             planes[name] = rng.integers(0, 256, size).astype(np.uint8)
         elif name == SLICE_TYPE_PLANE:
-            planes[name] = np.full(_CHECKED_SIZE, rng.integers(0, 2), np.float32)
+            planes[name] = np.full(luma, rng.integers(0, 2), np.float32)
     return planes
 
 
 def _channel(name: str, planes: Mapping[str, Array], qp: int) -> Array:
     """Return a channel (h, w) of the stacked tensor, float32."""
     if name == QP_PLANE:
-        return np.full(_CHECKED_SIZE, qp / QP_SCALE, np.float32)
+        return np.full(planes["rec_y"].shape, qp / QP_SCALE, np.float32)
     if name == SLICE_TYPE_PLANE:
         return planes[name]
     samples = planes[name].astype(np.float32) / np.float32(255)

@@ -12,14 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from codecnn import api
 from codecnn.base.errors import ConfigError, ModelError
 from codecnn.filtering import FloatFilter
-from codecnn.models import as_filter_network, load_model
+from codecnn.models import as_filter_network, create_model, load_model, save_weights
 from codecnn.pictures.files import Picture, VideoFormat, ffmpeg_path, open_video
 from tests.helpers import own_networks
 from tests.helpers.clips import write_clip
+from tests.helpers.networks import awaken
 
 onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
 pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
@@ -110,6 +112,20 @@ def test_a_traced_network_in_float32_and_float16(tmp_path):
     compile((tmp_path / "n.vpy").read_text(), "n.vpy", "exec")
 
 
+@pytest.fixture(scope="module")
+def neighbours(tmp_path_factory):
+    """Weights that take the pictures before and after."""
+    path = tmp_path_factory.mktemp("weights") / "w.safetensors"
+    torch.manual_seed(1)
+    model = awaken(create_model("low_cost_5", planes=["rec_y", "qp", "prev_y", "next_y"]), std=0.02)
+    save_weights(path, model, "low_cost_5", {"qps": [22, 37]})
+    return path
+
+
+def test_neighbours_are_channels(neighbours, tmp_path):
+    assert export_stacked(tmp_path / "n.onnx", *load_model(neighbours))["input"] == "1x4x(height)x(width)"
+
+
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
@@ -171,6 +187,16 @@ def test_vapoursynth_runs_the_script(weights, clip, tmp_path):
     subprocess.run([VSPIPE, "-c", "y4m", "-a", f"source={coded}", "-a", "qp=32", script, str(output)], check=True)
     # A decoded Y4M has no slice types, which low_cost_17.vvc_video takes.
     api.filter(coded, expected, model=weights, qp=32, exact=False)
+    assert_equal_but_for_rounding(output, expected, decoded)
+
+
+def test_vapoursynth_repeats_the_first_and_the_last_picture(neighbours, clip, tmp_path):
+    needs_vapoursynth()
+    _, decoded = clip
+    output, expected = tmp_path / "vs.y4m", tmp_path / "expected.y4m"
+    script = api.export(neighbours, tmp_path / "n.onnx", "vapoursynth")["script"]
+    subprocess.run([VSPIPE, "-c", "y4m", "-a", f"source={decoded}", "-a", "qp=32", script, str(output)], check=True)
+    api.filter(decoded, expected, model=neighbours, qp=32, exact=False)
     assert_equal_but_for_rounding(output, expected, decoded)
 
 
