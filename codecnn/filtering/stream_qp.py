@@ -20,10 +20,10 @@ from codecnn.codec import (
 from codecnn.pictures.files import stream_codec
 
 _QUALITY_OFFSETS = {("x265", "crf"): 0, ("x264", "crf"): 3, ("x264", "cqp"): -1}
-"""What is added to the value of -crf or -qp, by encoder and kind of rate control."""
+"""Offsets to the value of -crf or -qp, by encoder and kind of rate control."""
 _PROGRAM_CODECS = {"x265": "hevc", "x264": "avc"}
 _INTRA_OFFSETS = {"hevc": -6, "avc": 2, "av1": 0}
-"""What is added to the slice QP of the last intra picture, by codec; 0 for HEVC whose blocks have the QPs of slices."""
+"""Offsets to the slice QP of the last intra picture, by codec; 0 for HEVC whose blocks have the QPs of slices."""
 _LOW_DELAY_QPS = 3
 """Number of different slice QPs of the inter pictures of low delay."""
 

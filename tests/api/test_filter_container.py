@@ -104,6 +104,19 @@ def test_damage_leaves_nothing(video: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [video]
 
 
+def test_an_encoder_that_ends_early_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoder reads so much of the first plane that its last 3072 bytes stay in the buffer of the writer."""
+    path = tmp_path / "video.mp4"
+    inputs = ["-f", "lavfi", "-i", "testsrc2=s=416x240:r=10:d=0.4"]
+    subprocess.run(
+        [ffmpeg_path(), "-v", "error", *inputs, "-pix_fmt", "yuv420p10le", "-c:v", "libx265", path], check=True
+    )
+    script = "dd bs=4096 count=32 of=/dev/null 2>/dev/null; sleep 0.5; echo the encoder is ill >&2; exit 1"
+    monkeypatch.setattr(containers.ContainerOutput, "_command", lambda _output, _file: ["sh", "-c", script])
+    with pytest.raises(EncoderError, match=r"out\.mkv: the encoder is ill"):
+        codecnn.filter(path, tmp_path / "out.mkv", effort="fast")
+
+
 def test_damage_that_the_decoder_reports_at_its_end(
     video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

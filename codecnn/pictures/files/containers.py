@@ -241,13 +241,13 @@ class ContainerOutput:
                 # If the encoder ends early, its own message says why.
                 with contextlib.suppress(BrokenPipeError):
                     yield cast(BinaryIO, process.stdin)
-                    process.stdin.close()
             except BaseException:
                 process.kill()
-                # Samples in the buffer, which nobody reads any more, must not replace the error.
+                raise
+            finally:
+                # Samples that are left in the buffer, and that nobody reads any more, must not replace the error.
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()
-                raise
             if process.wait():
                 report.seek(0)
                 text = report.read().decode(errors="replace")
