@@ -112,8 +112,9 @@ def show_models(options: ModelsOptions, shipped: "list[ShippedWeights]", as_json
 
 def _show_weights(weights: "ShippedWeights", as_json: bool) -> None:
     """Print the facts of one of the shipped weights."""
+    from codecnn.codec import describe_qps
     from codecnn.evaluation import trained_on_intra
-    from codecnn.filtering import describe_qps, served_codecs
+    from codecnn.filtering import served_codecs
     from codecnn.pictures.files import STANDARD_NAMES
 
     intra = trained_on_intra(weights.card)

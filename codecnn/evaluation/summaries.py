@@ -129,7 +129,7 @@ def summarise_rows(
     Returns:
         The results.
     """
-    notes = [note for qp in {row.qp for row in rows} if (note := untrained_qp(card, qp))]
+    notes = [note for qp in _network_qps(rows, store) if (note := untrained_qp(card, qp))]
     notes += untrained_coding(card, store.manifest.recipe, codecs(store, split))
     if not store.manifest.recipe.check:
         notes.append("it was not checked that the supplied pictures can come from their originals (check: false)")
@@ -182,10 +182,20 @@ def summarise_rows(
     )
 
 
+def _network_qps(rows: Sequence[ResultRow], store: Store) -> set[int]:
+    """Return the QPs that networks take for the units of rows: by the rule for streams, else those of the units."""
+    units = {(row.name, row.qp) for row in rows}
+    pictures = (picture for unit in store.units if (unit.name, unit.qp) in units for picture in unit.pictures)
+    by_rule = {picture.network_qp for picture in pictures if picture.network_qp is not None}
+    return by_rule or {row.qp for row in rows}
+
+
 def _settings(recipe: StoredRecipe) -> dict[str, Any]:
     """Return the settings that results repeat: those of the encoder, and those of supplied pictures if not defaults."""
     values = recipe.model_dump(include=set(SETTINGS))
     settings = {name: values[name] for name in SETTINGS}
+    if recipe.rate is not None:
+        settings["rate"] = "crf" if recipe.rate.get("crf") else "qp"
     if recipe.qp_scale is not None:
         settings["qp_scale"] = recipe.qp_scale.to_json()
     return settings if recipe.check else settings | {"check": False}
