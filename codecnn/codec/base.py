@@ -70,9 +70,7 @@ class CodecSettings:
         if self.unfiltered and (self.configuration != "ai" or not self.loop_filters):
             raise ConfigError("unfiltered pictures need the configuration ai and loop_filters on")
         if self.rate is not None and (self.unfiltered or self.ctc or not self.loop_filters):
-            raise ConfigError(
-                "rate keeps the encoder's defaults: remove unfiltered, ctc and loop_filters"
-            )
+            raise ConfigError("rate keeps the encoder's defaults: remove unfiltered, ctc and loop_filters")
 
     @property
     def intra_qp(self) -> int:
