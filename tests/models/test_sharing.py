@@ -1,7 +1,6 @@
 """Weights that are shared: the folder with its model card, weights in folders, weights on a hub."""
 
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
@@ -212,17 +211,23 @@ def test_errors_of_a_hub_are_one_sentence(served, reference, message):
 def test_the_command_line_downloads_once_and_then_works_without_a_connection(repositories, tmp_path):
     """In processes of their own, since huggingface_hub reads its environment when it is imported."""
     pytest.importorskip("huggingface_hub", reason="the extra 'hub' is not installed")
-    argv = [sys.executable, "-m", "codecnn", "complexity", "hf://me/one", "--json"]
+
+    def export(weights, output):
+        argv = [sys.executable, "-m", "codecnn", "export", "-m", weights, "-o", str(tmp_path / output)]
+        return subprocess.run([*argv, "--format", "hub"], env=environment, capture_output=True, text=True)
+
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     environment |= {"HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     with hub(repositories) as (address, _):
         environment["HF_ENDPOINT"] = address
-        first = subprocess.run(argv, env=environment, capture_output=True, text=True)
+        first = export("hf://me/one", "first")
         assert first.returncode == 0, first.stderr
-    second = subprocess.run(argv, env=environment, capture_output=True, text=True)
+    second = export("hf://me/one", "second")
     assert second.returncode == 0, second.stderr
-    assert json.loads(first.stdout) == json.loads(second.stdout)
-    argv[4] = "hf://me/two/best.safetensors"
-    third = subprocess.run(argv, env=environment, capture_output=True, text=True)
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == {
+            name: content for name, content in repositories["me/one"].items() if name != "train.py"
+        }
+    third = export("hf://me/two/best.safetensors", "third")
     assert third.returncode == 1
     assert "the hub cannot be reached" in third.stderr
