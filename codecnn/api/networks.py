@@ -37,8 +37,8 @@ class ExportOptions:
             "--format",
             kind=ExportFormat,
             help="onnx; nnpfc: ONNX with the tensors of post-filter messages (codecnn nnpf); sadl: ONNX with the "
-            "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits; hub: a folder to share, with weights, "
-            "card and README.md, which hubs show as a model card.",
+            "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits; hub: a folder to share, with "
+            "weights, card and README.md, which hubs show as a model card.",
         ),
     ] = "onnx"
     _: KW_ONLY

@@ -35,7 +35,8 @@ def models(options: ModelsOptions) -> "list[ShippedWeights]":
     """List the weights that `filter` and `evaluate` take by name, and the architectures that `train` takes.
 
     With a name, one of the weights is described, with the QPs that `filter` gives them. With --for the weights that
-    `filter` chooses for a stream are listed, with the time that a picture of 1920x1080 takes on this machine.
+    `filter` chooses for a stream are listed, with the time that a picture of 1920x1080 takes on this machine, without
+    decoding.
     """
     from codecnn.models import shipped_weights, weights_path
 
@@ -200,7 +201,10 @@ class ComplexityOptions:
     """Options of `complexity`."""
 
     model: Annotated[
-        str | None, argument("Name of a network, e.g. rdn or my_networks:Net, or weights: a .safetensors file, a folder, hf://OWNER/NAME.")
+        str | None,
+        argument(
+            "Name of a network, e.g. rdn or my_networks:Net, or weights: a .safetensors file, a folder, hf://OWNER/NAME."
+        ),
     ] = None
     overrides: Annotated[
         Sequence[str],
@@ -220,7 +224,9 @@ def complexity(options: ComplexityOptions) -> list[dict[str, Any]]:
         raise UsageError("give the name of a network, or --all")
     if model is None:
         return [{"model": name} | full_cost(create_model(name)) for name in list_models()]
-    if not (model.endswith(".safetensors") or is_on_hub(model) or (Path(model).is_dir() and model not in list_models())):
+    if not (
+        model.endswith(".safetensors") or is_on_hub(model) or (Path(model).is_dir() and model not in list_models())
+    ):
         return [{"model": model} | full_cost(create_model(model, **parse_overrides(options.overrides)))]
     if options.overrides:
         raise ConfigError(f"{model} has fixed options: leave out {' '.join(options.overrides)}")

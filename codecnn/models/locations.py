@@ -72,8 +72,8 @@ def hub_weights(reference: str) -> Path:
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import (
         GatedRepoError,
-        HFValidationError,
         HfHubHTTPError,
+        HFValidationError,
         HTTPError,
         OfflineModeIsEnabled,
         RepositoryNotFoundError,
@@ -106,7 +106,7 @@ def hub_weights(reference: str) -> Path:
         if folder is None or not (file is None or (folder / file).is_file()):
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
             raise MissingFileError(
-                f"{shown} was not downloaded before, and the hub cannot be reached ({reason}): try again with a connection"
+                f"{shown} was not downloaded before, and the hub cannot be reached ({reason}): try again later"
             ) from error
         return folder_weights(folder) if file is None else folder / file
 

@@ -30,7 +30,10 @@ _HUB_TASK = "image-to-image"
 def shared_files(weights: Path) -> list[Path]:
     """List the files by which weights are shared: tensors and card, and those of integer forms beside them."""
     stem = stem_of_forms(weights.name)
-    names = [weights.name, *(f"{stem}{form}.safetensors" for form in FORMS[1:] if weights.name == f"{stem}.safetensors")]
+    names = [
+        weights.name,
+        *(f"{stem}{form}.safetensors" for form in FORMS[1:] if weights.name == f"{stem}.safetensors"),
+    ]
     files = [weights.with_name(name) for name in dict.fromkeys(names) if weights.with_name(name).is_file()]
     return [path for file in files for path in (file, card_path(file))]
 
@@ -218,7 +221,9 @@ def _use(file: str, card: Card) -> list[str]:
 def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table of Markdown; cells are text of one line without bars."""
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in line)} |" for line in lines)
+    return "\n".join(
+        f"| {' | '.join(cell.replace('|', '/').replace(chr(10), ' ') for cell in line)} |" for line in lines
+    )
 
 
 def _code(names: Any) -> str:

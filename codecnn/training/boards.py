@@ -1,10 +1,9 @@
 """Programs that show the scalars of a run: TensorBoard, Weights & Biases, MLflow.
 
-All get the same scalars at the same steps. What they keep of a run is in its folder, but for MLflow, whose place is that
-of MLflow itself (MLFLOW_TRACKING_URI).
+All get the same scalars at the same steps. TensorBoard and Weights & Biases write into the folder of the run, MLflow
+where MLFLOW_TRACKING_URI says.
 """
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -252,4 +252,4 @@ class FilterSettings(LoopSettings):
 
 
 FREE = ("workers", "resident", "checkpoint_every", "threads", "device", "compile", "deterministic", "boards")
-"""Settings that affect only where and how fast a run trains, and who shows it; a run can be resumed with other values."""
+"""Settings that affect only where and how fast a run trains and what shows it; they may change when it is resumed."""

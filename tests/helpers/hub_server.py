@@ -47,7 +47,9 @@ def hub(repositories):
             if content is None:
                 return self.answer(404, {"X-Error-Code": "EntryNotFound"})
             commit = COMMITS.get(match[2], match[2])
-            return self.answer(200, {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": commit}, content)
+            return self.answer(
+                200, {"ETag": f'"{hashlib.sha256(content).hexdigest()}"', "X-Repo-Commit": commit}, content
+            )
 
         do_GET = do_HEAD = respond  # noqa: N815
 

@@ -168,7 +168,9 @@ def served(repositories, tmp_path, monkeypatch):
     with hub(repositories) as (address, requests):
         for name, value in (("ENDPOINT", address), ("HF_HUB_CACHE", str(tmp_path / "cache"))):
             monkeypatch.setattr(constants, name, value)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"
+        )
         monkeypatch.setenv("HF_HUB_DISABLE_IMPLICIT_TOKEN", "1")
         hub_weights.cache_clear()
         yield requests
