@@ -11,6 +11,7 @@ import pytest
 
 import codecnn
 from codecnn.base.errors import ConfigError, ConversionError, DiskFullError, EncoderError, FormatError
+from codecnn.codec import read_encoder_settings
 from codecnn.pictures.files import containers, ffmpeg_path, joining, streamed
 
 
@@ -212,3 +213,10 @@ def test_the_time_of_a_picture_leaves_out_the_first(
     monkeypatch.setattr("codecnn.api.filtering.time.perf_counter", lambda: now)
     assert codecnn.filter(video, tmp_path / "out.mkv", effort="fast").seconds_per_picture == 1.0
     assert codecnn.filter(video, tmp_path / "one.mkv", effort="fast", frames=1).seconds_per_picture is None
+
+
+def test_chroma_of_mp4_is_coded_finer_than_luma(video: Path, tmp_path: Path) -> None:
+    codecnn.filter(video, tmp_path / "out.mp4", effort="fast")
+    settings = read_encoder_settings(tmp_path / "out.mp4")
+    assert settings is not None
+    assert (settings.values["crf"], settings.values["chroma_qp_offset"]) == ("8.0", "-6")
