@@ -71,44 +71,55 @@ def hub_weights(reference: str) -> Path:
         raise ToolMissingError(f"{shown} needs the package huggingface_hub: pip install 'codecnn[hub]'")
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import (
-        GatedRepoError,
         HfHubHTTPError,
         HFValidationError,
         HTTPError,
+        LocalEntryNotFoundError,
         OfflineModeIsEnabled,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
     )
 
     try:
         names = [sibling.rfilename for sibling in HfApi().model_info(repository, revision=revision).siblings or ()]
-        name = file or _only_weights([name for name in names if "/" not in name], f"hf://{repository}")
-        if name not in names:
-            raise MissingFileError(f"hf://{repository} has no file {name}: {_listed(names)}")
-        others = [each for each in names if stem_of_forms(each) == stem_of_forms(name) and each != name]
-        for other in others:
-            if other.endswith((".safetensors", ".json")):
-                hf_hub_download(repository, other, revision=revision)
-        return Path(hf_hub_download(repository, name, revision=revision))
     except HfHubHTTPError as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        if isinstance(error, GatedRepoError):
-            reason = "its owner gives access on request: ask on its page, and log in with hf auth login"
-        elif isinstance(error, RepositoryNotFoundError):
-            reason = "the hub has no such repository, or it is private and you are not logged in (hf auth login)"
-        elif isinstance(error, RevisionNotFoundError):
-            reason = f"the repository has no revision {revision}"
-        raise MissingFileError(f"{shown} cannot be downloaded: {reason}") from error
+        raise MissingFileError(f"{shown} cannot be downloaded: {_refusal(error, revision)}") from error
     except HFValidationError as error:
-        raise MissingFileError(f"{shown} does not name weights on a hub: {str(error).splitlines()[0][:200]}") from error
+        raise MissingFileError(f"{shown} does not name weights on a hub: {_first_line(error)}") from error
     except (HTTPError, OfflineModeIsEnabled) as error:  # no connection
         folder = _cached_folder(repository, revision)
         if folder is None or not (file is None or (folder / file).is_file()):
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-            raise MissingFileError(
-                f"{shown} was not downloaded before, and the hub cannot be reached ({reason}): try again later"
-            ) from error
+            reason = f"the hub cannot be reached ({_first_line(error)}): try again later"
+            raise MissingFileError(f"{shown} was not downloaded before, and {reason}") from error
         return folder_weights(folder) if file is None else folder / file
+    name = file or _only_weights([name for name in names if "/" not in name], f"hf://{repository}")
+    if name not in names:
+        raise MissingFileError(f"hf://{repository} has no file {name}: {_listed(names)}")
+    forms = [each for each in names if stem_of_forms(each) == stem_of_forms(name) and each != name]
+    try:
+        for form in forms:
+            if form.endswith((".safetensors", ".json")):
+                hf_hub_download(repository, form, revision=revision)
+        return Path(hf_hub_download(repository, name, revision=revision))
+    except HfHubHTTPError as error:
+        raise MissingFileError(f"{shown} cannot be downloaded: {_refusal(error, revision)}") from error
+    except (HTTPError, LocalEntryNotFoundError) as error:
+        raise MissingFileError(f"{shown} was not downloaded ({_first_line(error)}): try again later") from error
+
+
+def _refusal(error: Exception, revision: str | None) -> str:
+    """Return why the hub does not give a file."""
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+
+    if isinstance(error, GatedRepoError):
+        return "its owner gives access on request: ask on its page, and log in with hf auth login"
+    if isinstance(error, RepositoryNotFoundError):
+        return "the hub has no such repository, or it is private and you are not logged in (hf auth login)"
+    return (
+        f"the repository has no revision {revision}" if isinstance(error, RevisionNotFoundError) else _first_line(error)
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def _cached_folder(repository: str, revision: str | None) -> Path | None:
