@@ -62,7 +62,7 @@ def write_shared(weights: Path, folder: Path) -> dict[str, Any]:
             shutil.copyfile(file, part)
     integers = [file.name for file in files[2::2]]
     licence = UNKNOWN_LICENCE if path_of_sha256(str(card.sha256)) is None else SHIPPED_LICENCE
-    write_text(folder / README, model_card(stem_of_forms(weights.name), weights.name, card, licence, integers))
+    write_text(folder / README, model_card(weights.stem, weights.name, card, licence, integers))
     return {"weights": weights.name, "licence": licence, "integers": integers}
 
 
@@ -90,7 +90,7 @@ def model_card(name: str, file: str, card: Card, licence: str, integers: Sequenc
         integers: Names of the files of integer forms.
     """
     codecs = sorted({codec for store in card.trained_on or () for codec in store.codecs})
-    head = {
+    head: dict[str, Any] = {
         "license": licence,
         "library_name": "codecnn",
         "pipeline_tag": _HUB_TASK,
@@ -133,7 +133,15 @@ def _facts(card: Card, integers: Sequence[str]) -> list[tuple[str, str]]:
 def _training(card: Card) -> list[str]:
     if not card.trained_on:
         return []
-    columns = ("pictures", "share of patches", "codec", "encoder", "preset", "configuration", "sequences")
+    columns = (
+        "pictures",
+        "share of the patches of a stage",
+        "codec",
+        "encoder",
+        "preset",
+        "configuration",
+        "sequences",
+    )
     rows = [
         (
             each.name,
