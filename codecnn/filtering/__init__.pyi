@@ -2,6 +2,7 @@ from .choice import ASSUMED_QP as ASSUMED_QP
 from .choice import Choice as Choice
 from .choice import Effort as Effort
 from .choice import candidates as candidates
+from .choice import check_lossy as check_lossy
 from .choice import choose_weights as choose_weights
 from .choice import served_codecs as served_codecs
 from .decisions import CTU_SIZES as CTU_SIZES

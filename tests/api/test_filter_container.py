@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import codecnn
-from codecnn.base.errors import ConversionError, DiskFullError, EncoderError, FormatError
+from codecnn.base.errors import ConfigError, ConversionError, DiskFullError, EncoderError, FormatError
+from codecnn.codec import read_encoder_settings
 from codecnn.pictures.files import containers, ffmpeg_path, joining, streamed
 
 
@@ -190,3 +191,45 @@ def test_the_advice_to_convert_keeps_weights_and_qp(tmp_path: Path) -> None:
     subprocess.run([ffmpeg_path(), "-v", "error", "-i", path, *conversion.split(), converted], check=True)
     codecnn.filter(converted, tmp_path / "out.mkv", model="low_cost_17.hevc_video_mc", qp=31, slice_type="B")
     assert len(codecnn.open_video(tmp_path / "out.mkv")) == 20
+
+
+def test_lossless_video_is_filtered_only_with_a_qp(video: Path, tmp_path: Path) -> None:
+    lossless = tmp_path / "lossless.mkv"
+    subprocess.run([ffmpeg_path(), "-v", "error", "-i", video, "-an", "-c:v", "ffv1", lossless], check=True)
+    with pytest.raises(ConfigError, match="FFV1, which is lossless"):
+        codecnn.filter(lossless, tmp_path / "out.mkv", effort="fast")
+    assert not (tmp_path / "out.mkv").exists()
+    assert codecnn.filter(lossless, tmp_path / "out.mkv", effort="fast", qp=32).pictures == 20
+
+
+def test_a_folder_as_output_is_named_as_one(video: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is a folder: name a file, e\.g\. .*better\.mkv"):
+        codecnn.filter(video, tmp_path, effort="fast")
+
+
+def test_the_time_of_a_picture_leaves_out_the_first(
+    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock on which the first picture takes a minute and the others a second."""
+    now = 0.0
+    filter_video = codecnn.filtering.filter_video
+
+    def by_the_clock(*arguments: Any, progress: Any, **options: Any) -> None:
+        def report(pictures: int) -> None:
+            nonlocal now
+            now += 60 if now == 0 else 1
+            progress(pictures)
+
+        filter_video(*arguments, progress=report, **options)
+
+    monkeypatch.setattr("codecnn.filtering.filter_video", by_the_clock)
+    monkeypatch.setattr("codecnn.api.filtering.time.perf_counter", lambda: now)
+    assert codecnn.filter(video, tmp_path / "out.mkv", effort="fast").seconds_per_picture == 1.0
+    assert codecnn.filter(video, tmp_path / "one.mkv", effort="fast", frames=1).seconds_per_picture is None
+
+
+def test_chroma_of_mp4_is_coded_finer_than_luma(video: Path, tmp_path: Path) -> None:
+    codecnn.filter(video, tmp_path / "out.mp4", effort="fast")
+    settings = read_encoder_settings(tmp_path / "out.mp4")
+    assert settings is not None
+    assert (settings.values["crf"], settings.values["chroma_qp_offset"]) == ("8.0", "-6")
