@@ -16,7 +16,7 @@ from codecnn.base.options import option, progress_bar, record, verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension
 
-ExportFormat = Literal["onnx", "vapoursynth", "pt2", "nnpfc", "sadl", "int8", "int16"]
+ExportFormat = Literal["onnx", "vapoursynth", "pt2", "nnpfc", "sadl", "int8", "int16", "hub"]
 """Formats that `export` writes."""
 INTEGERS, POST_FILTER = "Integers (int8, int16)", "Post-filter of H.274 (nnpfc)"
 """Groups of options in --help."""
@@ -28,7 +28,8 @@ class ExportOptions:
 
     model: Model
     output: Annotated[
-        FileName, option("-o", "--output", help="File to write: .onnx, .pt2, or .safetensors for integers.")
+        FileName,
+        option("-o", "--output", help="File to write: .onnx, .pt2, .safetensors for integers; a new folder for hub."),
     ]
     form: Annotated[
         ExportFormat,
@@ -37,7 +38,8 @@ class ExportOptions:
             kind=ExportFormat,
             help="onnx; vapoursynth: ONNX with one input tensor for VapourSynth and ffmpeg, and a script; pt2: program "
             "of PyTorch; nnpfc: ONNX with the tensors of post-filter messages (codecnn nnpf); sadl: ONNX with the "
-            "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits.",
+            "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits; hub: a folder to share, with "
+            "weights, card and README.md, which hubs show as a model card.",
         ),
     ] = "onnx"
     _: KW_ONLY
@@ -139,6 +141,9 @@ class ExportOptions:
 def export(options: ExportOptions) -> dict[str, Any]:
     """Write a trained network in another format, and check that the file computes the same samples.
 
+    The format hub is a folder by which weights are shared: weights, card, and README.md as a model card. `-m` takes it
+    as a folder, and from the Hugging Face hub as hf://OWNER/NAME.
+
     Returns:
         Facts about the file, e.g. "largest_difference_to_pytorch".
 
@@ -151,6 +156,8 @@ def export(options: ExportOptions) -> dict[str, Any]:
     from codecnn.models import card_path, read_card, weights_path
 
     model, output, form = weights_path(options.model), Path(options.output), options.form
+    if form == "hub":
+        return _export_shared(model, output, bool(options.store))
     integer = form in ("int8", "int16")
     stores = [options.store] if isinstance(options.store, Path | str) else list(options.store or ())
     beside = [card_path(output)] if integer else [output.with_suffix(".vpy")] if form == "vapoursynth" else []
@@ -183,6 +190,19 @@ def export(options: ExportOptions) -> dict[str, Any]:
     if form == "vapoursynth":
         return _export_stacked(model, output, options)
     return _export_onnx(model, output, options)
+
+
+def _export_shared(model: Path, output: Path, with_store: bool) -> dict[str, Any]:
+    from codecnn.models import weights_files, write_shared
+
+    if with_store:
+        raise ConfigError("the format hub takes integer forms that lie beside the weights, and no --store")
+    if output.suffix in (".onnx", ".safetensors") or (output.exists() and not output.is_dir()):
+        raise ConfigError(f"{output}: the format hub is written to a folder: name one with -o")
+    if output.is_dir() and any(output.iterdir()):
+        raise ConfigError(f"{output} holds files already: name a new folder with -o")
+    check_outputs([output], weights_files(model))
+    return write_shared(model, output)
 
 
 def _export_integers(model: Path, output: Path, stores: Sequence[FileName], options: ExportOptions) -> dict[str, Any]:
