@@ -3,6 +3,7 @@
 PyTorch takes seconds to import, so packages that need it are imported inside the functions.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from importlib.util import find_spec
@@ -12,11 +13,12 @@ from typing import Annotated, Any, Literal
 from codecnn.api.groups import Device, FileName, Model, parse_pair
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, ToolMissingError
+from codecnn.base.files import atomic_path
 from codecnn.base.options import option, progress_bar, record, verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension
 
-ExportFormat = Literal["onnx", "nnpfc", "sadl", "int8", "int16"]
+ExportFormat = Literal["onnx", "nnpfc", "sadl", "int8", "int16", "mpv"]
 """Formats that `export` writes."""
 INTEGERS, POST_FILTER = "Integers (int8, int16)", "Post-filter of H.274 (nnpfc)"
 """Groups of options in --help."""
@@ -27,18 +29,22 @@ class ExportOptions:
     """Options of `export`."""
 
     model: Model
-    output: Annotated[FileName, option("-o", "--output", help="File to write: .onnx, or .safetensors for integers.")]
+    output: Annotated[FileName, option("-o", "--output", help="File to write: .onnx, .safetensors for integers, .glsl for mpv.")]
     form: Annotated[
         ExportFormat,
         option(
             "--format",
             kind=ExportFormat,
             help="onnx; nnpfc: ONNX with the tensors of post-filter messages (codecnn nnpf); sadl: ONNX with the "
-            "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits.",
+            "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits; mpv: user shader of mpv and "
+            "libplacebo.",
         ),
     ] = "onnx"
     _: KW_ONLY
-    qp: Annotated[int | None, option("-q", "--qp", help="Slice QP of a graph for sadl or nnpfc, e.g. 37.")] = None
+    qp: Annotated[
+        int | None,
+        option("-q", "--qp", help="Slice QP of a graph for sadl or nnpfc, e.g. 37; QP at which a shader for mpv starts."),
+    ] = None
     store: Annotated[
         FileName | Sequence[FileName] | None,
         option(
@@ -143,7 +149,7 @@ def export(options: ExportOptions) -> dict[str, Any]:
         [output, card_path(output)] if integer else [output],
         [model, card_path(model), *input_files(*stores)],
     )
-    suffix = ".safetensors" if integer else ".onnx"
+    suffix = ".safetensors" if integer else ".glsl" if form == "mpv" else ".onnx"
     if output.suffix != suffix:
         hint = "; for integers use --format int16 or int8" if output.suffix == ".safetensors" else ""
         raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}{hint}")
@@ -159,6 +165,8 @@ def export(options: ExportOptions) -> dict[str, Any]:
         raise ConfigError(
             "bit depth, patch, picture, overlap, largest QP and adaptable are options of the format nnpfc"
         )
+    if form == "mpv":
+        return _export_shader(model, output, options.qp)
     if integer:
         return _export_integers(model, output, stores, options)
     return _export_onnx(model, output, form, options.qp)
@@ -240,3 +248,44 @@ def _export_onnx(model: Path, output: Path, form: ExportFormat, qp: int | None) 
     difference = export_onnx(output, network, qp=(qp or 0) if form == "sadl" else None)
     opset = OPSET if form == "sadl" or network.has_graph else TRACED_OPSET
     return {"opset": opset, "largest_difference_to_pytorch": difference}
+
+
+def _export_shader(model: Path, output: Path, qp: int | None) -> dict[str, Any]:
+    from codecnn.filtering import ASSUMED_QP
+    from codecnn.filtering.integer import is_integer
+    from codecnn.models import build_graph, load_model
+    from codecnn.models.graph import missing_planes, mpv_shader
+
+    if is_integer(model):
+        raise ConfigError(f"{model} holds integers: name the float weights for --format mpv")
+    network, card = load_model(model)
+    graph = build_graph(network)
+    missing = missing_planes(graph)
+    if missing:
+        raise ConfigError(f"players do not have the plane {missing[0]}, which {model.stem} takes: {_player_advice(model)}")
+    start = ASSUMED_QP if qp is None else qp
+    shader = mpv_shader(graph, re.sub(r"[^\w.+-]", "_", model.stem), start, card.nearest_qp)
+    with atomic_path(output) as part:
+        part.write_text(shader, encoding="ascii")
+    return {"passes": shader.count("//!HOOK"), "qp": start}
+
+
+def _player_advice(model: Path) -> str:
+    """Return which weights to export instead of shipped ones: for the same codec, without other planes, of like cost."""
+    from codecnn.filtering import served_codecs
+    from codecnn.models import shipped_weights
+
+    planes = {"rec_y", "rec_u", "rec_v", "qp"}
+    refused = next((weights for weights in shipped_weights() if weights.path == model), None)
+    if refused is None:
+        return "export weights that take decoded samples and the QP only, e.g. low_cost_17.hevc"
+    codec, cost = served_codecs(refused.full_name)[0], refused.card.kmac_per_pixel or 0.0
+    known = [
+        weights
+        for weights in shipped_weights()
+        if planes.issuperset(weights.card.options["planes"]) and codec in served_codecs(weights.full_name)
+    ]
+    nearest = min(
+        known, key=lambda each: (each.architecture != refused.architecture, abs((each.card.kmac_per_pixel or 0.0) - cost))
+    )
+    return f"export {nearest.full_name}"
