@@ -29,7 +29,7 @@ class ExportOptions:
     """Options of `export`."""
 
     model: Model
-    output: Annotated[FileName, option("-o", "--output", help="File to write: .onnx, .safetensors for integers, .glsl for mpv.")]
+    output: Annotated[FileName, option("-o", "--output", help="File: .onnx, .safetensors for integers, .glsl for mpv.")]
     form: Annotated[
         ExportFormat,
         option(
@@ -43,7 +43,9 @@ class ExportOptions:
     _: KW_ONLY
     qp: Annotated[
         int | None,
-        option("-q", "--qp", help="Slice QP of a graph for sadl or nnpfc, e.g. 37; QP at which a shader for mpv starts."),
+        option(
+            "-q", "--qp", help="Slice QP of a graph for sadl or nnpfc, e.g. 37, or at which a shader for mpv starts."
+        ),
     ] = None
     store: Annotated[
         FileName | Sequence[FileName] | None,
@@ -262,7 +264,8 @@ def _export_shader(model: Path, output: Path, qp: int | None) -> dict[str, Any]:
     graph = build_graph(network)
     missing = missing_planes(graph)
     if missing:
-        raise ConfigError(f"players do not have the plane {missing[0]}, which {model.stem} takes: {_player_advice(model)}")
+        advice = _player_advice(model)
+        raise ConfigError(f"players do not have the plane {missing[0]}, which {model.stem} takes: {advice}")
     start = ASSUMED_QP if qp is None else qp
     shader = mpv_shader(graph, re.sub(r"[^\w.+-]", "_", model.stem), start, card.nearest_qp)
     with atomic_path(output) as part:
@@ -271,21 +274,23 @@ def _export_shader(model: Path, output: Path, qp: int | None) -> dict[str, Any]:
 
 
 def _player_advice(model: Path) -> str:
-    """Return which weights to export instead of shipped ones: for the same codec, without other planes, of like cost."""
+    """Return which weights to export instead: for the same codec, of the same architecture or of like cost."""
     from codecnn.filtering import served_codecs
-    from codecnn.models import shipped_weights
+    from codecnn.models import ShippedWeights, shipped_weights
 
-    planes = {"rec_y", "rec_u", "rec_v", "qp"}
     refused = next((weights for weights in shipped_weights() if weights.path == model), None)
     if refused is None:
         return "export weights that take decoded samples and the QP only, e.g. low_cost_17.hevc"
-    codec, cost = served_codecs(refused.full_name)[0], refused.card.kmac_per_pixel or 0.0
-    known = [
+    codec = served_codecs(refused.full_name)[0]
+
+    def distance(weights: ShippedWeights) -> tuple[bool, float]:
+        cost, other = (each.card.kmac_per_pixel or 0.0 for each in (weights, refused))
+        return weights.architecture != refused.architecture, abs(cost - other)
+
+    playable = [
         weights
         for weights in shipped_weights()
-        if planes.issuperset(weights.card.options["planes"]) and codec in served_codecs(weights.full_name)
+        if {"rec_y", "rec_u", "rec_v", "qp"}.issuperset(weights.card.options["planes"])
+        and codec in served_codecs(weights.full_name)
     ]
-    nearest = min(
-        known, key=lambda each: (each.architecture != refused.architecture, abs((each.card.kmac_per_pixel or 0.0) - cost))
-    )
-    return f"export {nearest.full_name}"
+    return f"export {min(playable, key=distance).full_name}"

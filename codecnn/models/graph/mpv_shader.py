@@ -237,7 +237,8 @@ class _Pass:
         scale = _number(gain[0]) if len(gain) == 1 else self.shader.table(gain[:, None]) + ".x"
         name = self.plan.residual(output)
         values = [self.texel(texel) for texel in self.plan.texels(name)]
-        return [f"{scale} * {values[index // 4]}[{index % 4}]" for index in range(self.plan.graph.extents[name].channels)]
+        channels = range(self.plan.graph.extents[name].channels)
+        return [f"{scale} * {values[channel // 4]}[{channel % 4}]" for channel in channels]
 
     def _define(self, texel: Texel, expression: str) -> None:
         self.values[texel] = f"v{len(self.values)}"

@@ -5,7 +5,7 @@ node once all that it reads in other cells is stored by earlier passes. Texels h
 beside and below each other in the texture of their pass.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
 
