@@ -234,7 +234,7 @@ def test_libplacebo_shows_the_picture_that_the_float_filter_computes(name, vulka
     else:
         # RDNs have concatenations and cells of one sample; this low-cost network has the QP as a plane.
         options = SMALL if name == "rdn" else {"features": 8, "blocks": 2, "conditioning": "plane"}
-        network, card = awaken(create_model("rdn" if name == "rdn" else "low_cost_17", **options), std=0.1), as_card({})
+        network, card = awaken(create_model("rdn" if name == "rdn" else "low_cost_17", **options), std=0.2), as_card({})
     # Without the last row and column, the picture has an odd height and width, and chroma of the same size as before.
     (original, *_), (luma, *chroma) = coded_picture(tmp_path, 150, 122)
     original, picture = original[:-1, :-1], Picture((np.ascontiguousarray(luma[:-1, :-1]), *chroma), 8)
@@ -243,12 +243,14 @@ def test_libplacebo_shows_the_picture_that_the_float_filter_computes(name, vulka
     for component, (before, expected) in enumerate(zip(picture.planes, filtered.planes, strict=True)):
         if component and len(network.outputs) == 1:
             break
-        shown = play(text + SHOW.format(component=component), picture.planes, tmp_path)
-        shown = shown[::2, ::2] if component else shown
+        if component:
+            shown = play(text + SHOW.format(component=component), picture.planes, tmp_path)[::2, ::2]
+        else:
+            shown = play(text, picture.planes, tmp_path)
         assert np.mean(before != expected) > 0.02
         difference = np.abs(shown.astype(int) - expected)
         assert np.mean(difference <= 1) > 0.999
         edges = np.concatenate([difference[0], difference[-1], difference[:, 0], difference[:, -1]])
         assert np.mean(edges == 0) > 0.75
-        if not component:
+        if component == 0 and card.qps:
             assert abs(psnr(shown, original) - psnr(expected, original)) < 0.01

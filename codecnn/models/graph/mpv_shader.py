@@ -32,18 +32,25 @@ At other bit depths samples of shaders are k / 2^bits times a factor from 1 to 2
 _WHEN_420 = "//!WHEN LUMA.w 1 + LUMA.w 1 + 2 % - 2 / CHROMA.w = LUMA.h 1 + LUMA.h 1 + 2 % - 2 / CHROMA.h = *"
 """Condition that chroma has half the width and height of luma, rounded up."""
 
-_MERGE = """\
+_ROUNDED = "vec4 rounded(vec4 x) { return uintBitsToFloat((floatBitsToUint(x) + 0x1000u) & 0xffffe000u); }"
+"""Function that rounds to the 11 bits that half precision has, as some drivers cut the bits after them off."""
+
+_TITLE = "//!DESC TITLE"
+"""Line of a pass for its name, which is known when all passes are."""
+
+_MERGE = f"""\
 //!HOOK NATIVE
 //!BIND HOOKED
 //!BIND codecnn_y
-//!DESC {title}
+{_TITLE}
 
+{_ROUNDED}
 vec4 hook() {{
 vec4 colour = HOOKED_texOff(0);
 ivec2 q = ivec2(HOOKED_pos * HOOKED_size);
 vec4 change = texelFetch(codecnn_y_raw, q / 2, 0);
 colour.x = clamp(colour.x + change[q.y % 2 * 2 + q.x % 2], 0.0, 1.0);
-return colour;
+return rounded(colour);
 }}"""
 """Pass that adds the stored residual of luma when the planes are merged.
 
@@ -82,7 +89,8 @@ def mpv_shader(graph: Graph, name: str, qp: int, nearest_qp: Callable[[int], int
             f"//!TEXTURE codecnn_qp\n//!SIZE {rows.shape[1] // 4} {QPS}\n//!FORMAT rgba32f\n//!FILTER NEAREST\n"
             + rows.astype("<f4").tobytes().hex(),
         ]
-    blocks += [text.format(title=f"{name} {index} of {len(passes)}") for index, text in enumerate(passes, start=1)]
+    for index, text in enumerate(passes, start=1):
+        blocks.append(text.replace(_TITLE, f"//!DESC {name} {index} of {len(passes)}"))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -124,7 +132,9 @@ class _Shader:
         body = _Pass(self, stage)
         for texel, place in store.places.items():
             value = body.texel(texel)
-            body.line(f"imageStore(out_image, cell * ivec2({store.across}, {store.down}) + ivec2{place}, {value});")
+            body.line(
+                f"imageStore(out_image, cell * ivec2({store.across}, {store.down}) + ivec2{place}, rounded({value}));"
+            )
         return body.text((store.across, store.down), store.margin, f"codecnn_{stage}")
 
     def _luma_output(self) -> str:
@@ -133,17 +143,17 @@ class _Shader:
         for index, change in enumerate(residual):
             place = f"cell * {cell} + ivec2({index % cell}, {index // cell})"
             sample = f"clamp({self._base('y', place)} + {change}, 0.0, 1.0)"
-            body.line(f"imageStore(out_image, {place}, vec4({sample}, 0.0, 0.0, 1.0));")
+            body.line(f"imageStore(out_image, {place}, rounded(vec4({sample}, 0.0, 0.0, 1.0)));")
         return body.text((cell, cell))
 
     def _colour_outputs(self) -> list[str]:
         if len(self.plan.nodes["y"].inputs) == 1:
             raise unfit(self.plan.nodes["y"])
         luma = _Pass(self, self.plan.stages["y"])
-        luma.line(f"imageStore(out_image, cell, vec4({', '.join(luma.residual('y'))}));")
+        luma.line(f"imageStore(out_image, cell, rounded(vec4({', '.join(luma.residual('y'))})));")
         chroma = _Pass(self, max(self.plan.stages["u"], self.plan.stages["v"]))
         samples = [f"clamp({self._base(name, 'cell')} + {chroma.residual(name)[0]}, 0.0, 1.0)" for name in ("u", "v")]
-        chroma.line(f"imageStore(out_image, cell, vec4({', '.join(samples)}, 0.0, 1.0));")
+        chroma.line(f"imageStore(out_image, cell, rounded(vec4({', '.join(samples)}, 0.0, 1.0)));")
         return [luma.text((1, 1), save="codecnn_y"), chroma.text((1, 1)), _MERGE]
 
     def _base(self, output: str, place: str) -> str:
@@ -189,10 +199,9 @@ class _Pass:
             sides = zip(("WIDTH", "HEIGHT"), "wh", block, strict=True)
             header += [f"//!{name} {self._cells(f'{hook}.{side}', margin)} {count} *" for name, side, count in sides]
         threads = [_THREADS * count for count in block] + [_THREADS] * 2
-        header += [f"//!COMPUTE {' '.join(map(str, threads))}", "//!DESC {title}", ""]
+        header += [f"//!COMPUTE {' '.join(map(str, threads))}", _TITLE, ""]
         start = ["void hook() {", "ivec2 cell = ivec2(gl_GlobalInvocationID.xy);", f"ivec2 p = cell - {margin};"]
-        code = "\n".join([*self._functions(hook), *start, *self.lines, "}"])
-        return "\n".join(header) + "\n" + code.replace("{", "{{").replace("}", "}}")
+        return "\n".join([*header, *self._functions(hook), *start, *self.lines, "}"])
 
     def _cells(self, side: str, margin: int) -> str:
         """Return the number of cells along a side of the player's texture, in reverse Polish notation."""
@@ -220,6 +229,7 @@ class _Pass:
                 f"#define T{stage}(q, x, y) texelFetch(codecnn_{stage}_raw, "
                 f"((q) + {store.margin}) * ivec2({store.across}, {store.down}) + ivec2(x, y), 0)"
             )
+        yield _ROUNDED
         yield "#define QP(column) texelFetch(codecnn_qp, ivec2(column, qp), 0)"
 
     def texel(self, texel: Texel) -> str:
