@@ -134,6 +134,8 @@ class ExportOptions:
 def export(options: ExportOptions) -> dict[str, Any]:
     """Write a trained network in another format, and check that the file computes the same samples.
 
+    A shader for mpv is not checked, since it needs a GPU.
+
     Returns:
         Facts about the file, e.g. "largest_difference_to_pytorch".
 

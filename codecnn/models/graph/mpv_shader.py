@@ -33,7 +33,7 @@ _WHEN_420 = "//!WHEN LUMA.w 1 + LUMA.w 1 + 2 % - 2 / CHROMA.w = LUMA.h 1 + LUMA.
 """Condition that chroma has half the width and height of luma, rounded up."""
 
 _ROUNDED = "vec4 rounded(vec4 x) { return uintBitsToFloat((floatBitsToUint(x) + 0x1000u) & 0xffffe000u); }"
-"""Function that rounds to the 11 bits that half precision has, as some drivers cut the bits after them off."""
+"""Function that rounds features to the 11 bits of half precision, since some drivers cut off the bits after them."""
 
 _TITLE = "//!DESC TITLE"
 """Line of a pass for its name, which is known when all passes are."""
@@ -44,13 +44,12 @@ _MERGE = f"""\
 //!BIND codecnn_y
 {_TITLE}
 
-{_ROUNDED}
 vec4 hook() {{
 vec4 colour = HOOKED_texOff(0);
 ivec2 q = ivec2(HOOKED_pos * HOOKED_size);
 vec4 change = texelFetch(codecnn_y_raw, q / 2, 0);
 colour.x = clamp(colour.x + change[q.y % 2 * 2 + q.x % 2], 0.0, 1.0);
-return rounded(colour);
+return colour;
 }}"""
 """Pass that adds the stored residual of luma when the planes are merged.
 
@@ -143,7 +142,7 @@ class _Shader:
         for index, change in enumerate(residual):
             place = f"cell * {cell} + ivec2({index % cell}, {index // cell})"
             sample = f"clamp({self._base('y', place)} + {change}, 0.0, 1.0)"
-            body.line(f"imageStore(out_image, {place}, rounded(vec4({sample}, 0.0, 0.0, 1.0)));")
+            body.line(f"imageStore(out_image, {place}, vec4({sample}, 0.0, 0.0, 1.0));")
         return body.text((cell, cell))
 
     def _colour_outputs(self) -> list[str]:
@@ -153,7 +152,7 @@ class _Shader:
         luma.line(f"imageStore(out_image, cell, rounded(vec4({', '.join(luma.residual('y'))})));")
         chroma = _Pass(self, max(self.plan.stages["u"], self.plan.stages["v"]))
         samples = [f"clamp({self._base(name, 'cell')} + {chroma.residual(name)[0]}, 0.0, 1.0)" for name in ("u", "v")]
-        chroma.line(f"imageStore(out_image, cell, rounded(vec4({', '.join(samples)}, 0.0, 1.0)));")
+        chroma.line(f"imageStore(out_image, cell, vec4({', '.join(samples)}, 0.0, 1.0));")
         return [luma.text((1, 1), save="codecnn_y"), chroma.text((1, 1)), _MERGE]
 
     def _base(self, output: str, place: str) -> str:
