@@ -1,4 +1,4 @@
-"""Train, evaluate and analyse CNN in-loop filters for VVC, HEVC and AV1 on the coding error of real encoders.
+"""Train, evaluate and analyse CNN in-loop filters for VVC, HEVC, AV1 and AVC on the coding error of real encoders.
 
 The package offers the functions that most users need. Each is loaded on first use, so importing codecnn is fast and
 loads PyTorch only for functions that need it.

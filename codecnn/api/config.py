@@ -14,6 +14,7 @@ from codecnn.base.errors import ConfigError, MissingFileError
 from codecnn.base.parts import absent_parts, task_configuration, tasks
 from codecnn.base.user_code import search_folder
 from codecnn.dataset import Recipe, Store, open_store
+from codecnn.models import is_on_hub
 from codecnn.training import LOSSES, FilterSettings, LoopSettings, Schema
 
 if TYPE_CHECKING:  # these need torch, which a recipe does not
@@ -261,8 +262,8 @@ def _locate(value: dict[str, Any], overrides: dict[str, Any]) -> None:
             for name in given.keys() & names:
                 paths = table[name]
                 located = [_located(path) for path in paths] if isinstance(paths, list) else _located(paths)
-                # A name without folder is a program in PATH, or shipped weights.
-                is_name = isinstance(paths, str) and Path(paths).name == paths
+                # A name without folder is a program in PATH, or shipped weights; others may be on a hub.
+                is_name = isinstance(paths, str) and (Path(paths).name == paths or is_on_hub(paths))
                 if not (is_name and (key == "tools" or (name == "weights" and not Path(paths).is_file()))):
                     table[name] = located
 

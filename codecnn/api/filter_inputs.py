@@ -13,7 +13,8 @@ from codecnn.base.errors import ConfigError
 
 if TYPE_CHECKING:
     from codecnn.api.filter_options import FilterOptions
-    from codecnn.filtering import NetworkFilter, PictureFilter, PlaneSource, StreamQps
+    from codecnn.codec import StreamQps
+    from codecnn.filtering import NetworkFilter, PictureFilter, PlaneSource
     from codecnn.models import Card
     from codecnn.pictures.files import Carrier, ContainerOutput, Video
 
@@ -92,8 +93,9 @@ def network_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Vide
     Where neither has one, it is assumed for weights that codecnn chose, and an error for others.
     """
     from codecnn.api.groups import read_qps
+    from codecnn.codec import StreamQps, choose_qps
     from codecnn.evaluation import trained_on_intra
-    from codecnn.filtering import ASSUMED_QP, StreamQps, choose_qps
+    from codecnn.filtering import ASSUMED_QP
     from codecnn.pictures.files import stream_codec
 
     source, qp, complete = Path(options.source), read_qps(options.qp), options.frames is None
@@ -115,7 +117,8 @@ def options_without_stream(source: Path, model: Path | str | None) -> str:
         model: Weights that were named; None chooses some that need decoded pictures only.
     """
     from codecnn.base.planes import SLICE_TYPE_PLANE
-    from codecnn.filtering import choose_qps, choose_weights
+    from codecnn.codec import choose_qps
+    from codecnn.filtering import choose_weights
     from codecnn.models import read_card, weights_path
     from codecnn.pictures.files import stream_codec
 

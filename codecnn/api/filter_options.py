@@ -41,7 +41,7 @@ class FilterOptions(RawVideo, NetworkComputation):
             "-o",
             "--output",
             help="Video to write: .mkv (lossless) or .mp4, with sound, subtitles and times of the input; .y4m or .yuv: "
-            "pictures only; - is Y4M to a pipe.",
+            "pictures only; - is Y4M to a pipe. An existing file is replaced once the new one is whole.",
         ),
     ]
     _: KW_ONLY

@@ -50,7 +50,8 @@ class FilteredFile:
         reason: Why codecnn chose them; None if they were named.
         qps: QP that the network took, of all pictures or of each; empty if it takes none.
         qp_source: Where the QPs come from, e.g. "crf 28 of x265".
-        seconds_per_picture: Mean time of a picture in seconds; None if all were filtered before.
+        seconds_per_picture: Mean time in seconds of the pictures behind the first, for which the network is compiled;
+            None if fewer than two were filtered.
     """
 
     output: Path
@@ -95,23 +96,28 @@ def filter(options: FilterOptions) -> FilteredFile:  # noqa: A001
         ModelError: The weights do not fit.
     """
     from codecnn.dataset import input_files
-    from codecnn.filtering import choose_weights
+    from codecnn.filtering import check_lossy, choose_weights
     from codecnn.models import weights_files, weights_path
     from codecnn.pictures.files import is_coded, probe_stream
 
+    if Path(options.output).is_dir():
+        raise ConfigError(f"{options.output} is a folder: name a file, e.g. {Path(options.output) / 'better.mkv'}")
     source, model = Path(options.source), None if str(options.model) == AUTO else options.model
+    file = None if model is None else weights_path(model)
     files = [options.original, options.blocks, options.update, *options.planes.values()]
-    weights = [] if model is None else weights_files(weights_path(model))
+    weights = [] if file is None else weights_files(file)
     qp_files = [options.qp] if isinstance(options.qp, Path | str) else []
     check_outputs([options.output, options.decisions_file], [*input_files(source, *files), *weights, *qp_files])
     _check_combination(options)
-    if model is not None:
+    if file is not None:
         with _converted(source, model):
-            return _filter_with(options, model, None)
+            return _filter_with(options, file, None)
     carries_filter = find_extension("signalling.carries_filter")
     if carries_filter is not None and carries_filter(source):
         _check_carried(options)
         return extension("signalling.filter_carried")(options)  # type: ignore[no-any-return]
+    if options.qp is None:
+        check_lossy(source)
     choice = choose_weights(source, options.effort)
     if options.exact is None and is_coded(source) and probe_stream(source).format.bit_depth > _INTEGER_BIT_DEPTH:
         options = replace(options, exact=False)
@@ -172,11 +178,10 @@ def _filter_with(
             output.check()
         if share is None and options.jobs > 1 and (reason := _without_jobs(options, output)) is not None:
             notes.append(f"-j has no effect: {reason}")
-        start, done = time.perf_counter(), 0
+        pace = _Pace()
 
         def report(pictures: int) -> None:
-            nonlocal done
-            done += 1
+            pace.add()
             if options.progress is not None:
                 options.progress(pictures, len(video))
 
@@ -185,7 +190,7 @@ def _filter_with(
             if share is None and (before := output.refresh()):
                 notes.append(f"{before} pictures were filtered before, when this command was interrupted")
             if share is None and options.jobs > 1:
-                done = _share_segments(options, model, choice, output, len(video))
+                _share_segments(options, model, choice, output, len(video), pace)
             else:
                 output.keep_share(share)
         if not isinstance(output, ContainerOutput) or output.missing:
@@ -210,7 +215,6 @@ def _filter_with(
                 if options.decisions_file is not None:
                     size = video.format.width, video.format.height
                     write_decisions(Path(options.decisions_file), decisions, *size, options.ctu_size)
-        seconds = (time.perf_counter() - start) / done if done else None
         stack.close()  # reports damage behind the last picture
         if isinstance(output, ContainerOutput) and share is None:
             output.join()
@@ -225,7 +229,7 @@ def _filter_with(
             reason=None if choice is None else choice.reason,
             qps=tuple(qps) if takes_qp else (),
             qp_source=None if chosen is None else chosen.source,
-            seconds_per_picture=seconds,
+            seconds_per_picture=pace.seconds,
         )
 
 
@@ -239,12 +243,17 @@ def _without_jobs(options: FilterOptions, output: "Path | ContainerOutput") -> s
 
 
 def _share_segments(
-    options: FilterOptions, model: Path | str, choice: "Choice | None", output: "ContainerOutput", pictures: int
-) -> int:
-    """Filter the segments of a container in several processes; return the number of pictures that were filtered."""
+    options: FilterOptions,
+    model: Path | str,
+    choice: "Choice | None",
+    output: "ContainerOutput",
+    pictures: int,
+    pace: "_Pace",
+) -> None:
+    """Filter the segments of a container in several processes."""
     before = output.refresh()
     if not output.missing:
-        return 0
+        return
     workers = min(options.jobs, len(output.missing))
     alone = replace(options, progress=None)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
@@ -254,9 +263,35 @@ def _share_segments(
             finished, waiting = wait(waiting, _POLL_SECONDS, FIRST_EXCEPTION)
             for future in finished:
                 future.result()
+            present = output.refresh()
+            pace.add(present - before)
+            before = present
             if options.progress is not None:
-                options.progress(output.refresh(), pictures)
-    return output.refresh() - before
+                options.progress(present, pictures)
+
+
+class _Pace:
+    """Mean time of pictures, from the first report of some to the last."""
+
+    def __init__(self) -> None:
+        self._first = self._last = 0.0
+        self._pictures = 0
+        self._reported = False
+
+    def add(self, pictures: int = 1) -> None:
+        """Count pictures that have just been filtered."""
+        if pictures == 0:
+            return
+        self._last = time.perf_counter()
+        if self._reported:
+            self._pictures += pictures
+        else:
+            self._first, self._reported = self._last, True
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds per picture; None if there was one report."""
+        return (self._last - self._first) / self._pictures if self._pictures else None
 
 
 def _end_with(parent: int) -> None:
@@ -278,40 +313,36 @@ def _filter_share(options: FilterOptions, model: Path | str, choice: "Choice | N
 def time_choices(source: Path) -> "dict[Effort, tuple[Choice, float]]":
     """Filter a few pictures at each effort.
 
-    The first pictures are repeated side by side until they fill 1920x1080. Weights that take planes of a VVC decoder
-    filter the stream itself, and its size is taken into account.
+    The first pictures are repeated side by side until they fill 1920x1080. Planes that the VVC decoder rebuilds are
+    replaced by those pictures, so that the decoder, whose compilation takes minutes, is not needed.
 
     Args:
         source: The stream, or pictures.
 
     Returns:
-        By effort what codecnn chooses, and the time in seconds that a picture of 1920x1080 takes.
+        By effort what codecnn chooses, and the time in seconds that a picture of 1920x1080 takes without decoding.
+
+    Raises:
+        ConfigError: The stream is coded without loss.
     """
     from codecnn.base.leftovers import temporary_folder
-    from codecnn.base.planes import STREAM_PLANES, TREE_PLANES
-    from codecnn.filtering import candidates
-    from codecnn.models import read_card, weights_path
+    from codecnn.filtering import candidates, check_lossy
 
+    check_lossy(source)
     times: dict[Effort, tuple[Choice, float]] = {}
     measured: dict[str, float] = {}
     with temporary_folder("timing") as folder:
-        tiled, output = Path(folder) / "tiled.y4m", Path(folder) / "filtered.y4m"
-        scale = _tile(source, tiled)
+        tiled = Path(folder) / "tiled.y4m"
+        _tile(source, tiled)
         for effort, choice in candidates(source).items():
             if choice.weights not in measured:
-                planes = read_card(weights_path(choice.weights)).options.get("planes", ())
-                if not {*STREAM_PLANES, *TREE_PLANES}.isdisjoint(planes):
-                    options = FilterOptions(source, output, frames=_TIMED_PICTURES)
-                    measured[choice.weights] = scale * _time(options, choice)
-                else:
-                    options = FilterOptions(tiled, output, qp=32, slice_type="B")
-                    measured[choice.weights] = _time(options, choice)
+                measured[choice.weights] = _time(choice.weights, tiled)
             times[effort] = choice, measured[choice.weights]
     return times
 
 
-def _tile(source: Path, output: Path) -> float:
-    """Repeat the first pictures of a file until they fill 1920x1080; return by how much they are smaller."""
+def _tile(source: Path, output: Path) -> None:
+    """Repeat the first pictures of a file until they fill 1920x1080."""
     import numpy as np
 
     from codecnn.pictures.files import Picture, create_video, open_video
@@ -326,17 +357,31 @@ def _tile(source: Path, output: Path) -> float:
                     times = -(-height // plane.shape[0]), -(-width // plane.shape[1])
                     planes.append(np.tile(plane, times)[:height, :width])
                 writer.write(Picture(tuple(planes), picture.bit_depth))
-        return 1920 * 1080 / (video.format.width * video.format.height)
 
 
-def _time(options: FilterOptions, choice: "Choice") -> float:
+def _time(weights: str, tiled: Path) -> float:
     """Return the mean time in seconds of the pictures behind the first, which also prepares the network."""
-    ends: list[float] = []
-    options = replace(options, progress=lambda _done, _all: ends.append(time.perf_counter()))
-    result = _filter_with(options, choice.weights, choice)
-    if len(ends) > 1:
-        return (ends[-1] - ends[0]) / (len(ends) - 1)
-    return result.seconds_per_picture or 0.0
+    from codecnn.base.planes import REBUILT_PLANES, TEMPORAL_PLANES
+    from codecnn.filtering import auxiliary_planes, filter_video, load_filter, temporal_source
+    from codecnn.pictures.files import open_video
+
+    filter_, pace = load_filter(weights, exact=None), _Pace()
+    with open_video(tiled) as video:
+        rebuilt = [name for name in filter_.planes if name in REBUILT_PLANES]
+        temporal = [name for name in filter_.planes if name in TEMPORAL_PLANES]
+        beside = auxiliary_planes(
+            filter_.planes,
+            video.format,
+            {},
+            None,
+            lambda number: dict.fromkeys(rebuilt, video[number].y),
+            ["B"],
+            temporal_source(temporal, video) if temporal else None,
+        )
+        output = tiled.with_name("filtered.y4m")
+        filter_video(filter_, video, [32], output, beside=beside, progress=lambda _: pace.add())
+    assert pace.seconds is not None, "several pictures are timed"
+    return pace.seconds
 
 
 def _check_combination(options: FilterOptions) -> None:

@@ -86,7 +86,10 @@ def parse_pair(text: str) -> tuple[int, int]:
 FileName = Path | str
 """A file name."""
 
-_WEIGHTS_HELP = "Weights: a name from `codecnn models`, e.g. low_cost_17, or a .safetensors file with its card"
+_WEIGHTS_HELP = (
+    "Weights: a name from `codecnn models`, e.g. low_cost_17, a .safetensors file with its card, the folder of one, or "
+    "hf://OWNER/NAME[/FILE][@REVISION]"
+)
 Model = Annotated[
     FileName,
     option("-m", "--model", kind=Path, parse=weights_file, complete=complete_weights, help=f"{_WEIGHTS_HELP}."),
@@ -109,7 +112,7 @@ MODELS = option(
     parse=weights_file,
     collect=list,
     complete=complete_weights,
-    help="Weights: a name from `codecnn models`, e.g. low_cost_17, or a file; repeat for several filters.",
+    help=f"{_WEIGHTS_HELP}; repeat for several filters.",
 )
 """Option for several weights."""
 Fps = Annotated[

@@ -18,7 +18,7 @@ from codecnn.base.options import option, progress_bar, record, verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension
 
-ExportFormat = Literal["onnx", "nnpfc", "sadl", "int8", "int16", "mpv"]
+ExportFormat = Literal["onnx", "nnpfc", "sadl", "int8", "int16", "mpv", "hub"]
 """Formats that `export` writes."""
 INTEGERS, POST_FILTER = "Integers (int8, int16)", "Post-filter of H.274 (nnpfc)"
 """Groups of options in --help."""
@@ -29,7 +29,10 @@ class ExportOptions:
     """Options of `export`."""
 
     model: Model
-    output: Annotated[FileName, option("-o", "--output", help="File: .onnx, .safetensors for integers, .glsl for mpv.")]
+    output: Annotated[
+        FileName,
+        option("-o", "--output", help="File: .onnx, .safetensors for integers, .glsl for mpv; a new folder for hub."),
+    ]
     form: Annotated[
         ExportFormat,
         option(
@@ -37,7 +40,7 @@ class ExportOptions:
             kind=ExportFormat,
             help="onnx; nnpfc: ONNX with the tensors of post-filter messages (codecnn nnpf); sadl: ONNX with the "
             "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits; mpv: user shader of mpv and "
-            "libplacebo.",
+            "libplacebo; hub: a folder to share, with weights, card and README.md, which hubs show as a model card.",
         ),
     ] = "onnx"
     _: KW_ONLY
@@ -134,6 +137,9 @@ class ExportOptions:
 def export(options: ExportOptions) -> dict[str, Any]:
     """Write a trained network in another format, and check that the file computes the same samples.
 
+    The format hub is a folder by which weights are shared: weights, card, and README.md as a model card. `-m` takes it
+    as a folder, and from the Hugging Face hub as hf://OWNER/NAME.
+
     A shader for mpv is not checked, since it needs a GPU.
 
     Returns:
@@ -147,6 +153,8 @@ def export(options: ExportOptions) -> dict[str, Any]:
     from codecnn.models import card_path, read_card, weights_path
 
     model, output, form = weights_path(options.model), Path(options.output), options.form
+    if form == "hub":
+        return _export_shared(model, output, bool(options.store))
     integer = form in ("int8", "int16")
     stores = [options.store] if isinstance(options.store, Path | str) else list(options.store or ())
     check_outputs(
@@ -174,6 +182,19 @@ def export(options: ExportOptions) -> dict[str, Any]:
     if integer:
         return _export_integers(model, output, stores, options)
     return _export_onnx(model, output, form, options.qp)
+
+
+def _export_shared(model: Path, output: Path, with_store: bool) -> dict[str, Any]:
+    from codecnn.models import weights_files, write_shared
+
+    if with_store:
+        raise ConfigError("the format hub takes integer forms that lie beside the weights, and no --store")
+    if output.suffix in (".onnx", ".safetensors") or (output.exists() and not output.is_dir()):
+        raise ConfigError(f"{output}: the format hub is written to a folder: name one with -o")
+    if output.is_dir() and any(output.iterdir()):
+        raise ConfigError(f"{output} holds files already: name a new folder with -o")
+    check_outputs([output], weights_files(model))
+    return write_shared(model, output)
 
 
 def _export_integers(model: Path, output: Path, stores: Sequence[FileName], options: ExportOptions) -> dict[str, Any]:

@@ -35,7 +35,8 @@ def models(options: ModelsOptions) -> "list[ShippedWeights]":
     """List the weights that `filter` and `evaluate` take by name, and the architectures that `train` takes.
 
     With a name, one of the weights is described, with the QPs that `filter` gives them. With --for the weights that
-    `filter` chooses for a stream are listed, with the time that a picture of 1920x1080 takes on this machine.
+    `filter` chooses for a stream are listed, with the time that a picture of 1920x1080 takes on this machine, without
+    decoding.
     """
     from codecnn.models import shipped_weights, weights_path
 
@@ -112,8 +113,9 @@ def show_models(options: ModelsOptions, shipped: "list[ShippedWeights]", as_json
 
 def _show_weights(weights: "ShippedWeights", as_json: bool) -> None:
     """Print the facts of one of the shipped weights."""
+    from codecnn.codec import describe_qps
     from codecnn.evaluation import trained_on_intra
-    from codecnn.filtering import describe_qps, served_codecs
+    from codecnn.filtering import served_codecs
     from codecnn.pictures.files import STANDARD_NAMES
 
     intra = trained_on_intra(weights.card)
@@ -200,7 +202,10 @@ class ComplexityOptions:
     """Options of `complexity`."""
 
     model: Annotated[
-        str | None, argument("Name of a network, e.g. rdn or my_networks:Net, or a .safetensors file.")
+        str | None,
+        argument(
+            "Name of a network, e.g. rdn or my_networks:Net, or weights: a .safetensors file, a folder, hf://OWNER/NAME."
+        ),
     ] = None
     overrides: Annotated[
         Sequence[str],
@@ -213,14 +218,16 @@ class ComplexityOptions:
 def complexity(options: ComplexityOptions) -> list[dict[str, Any]]:
     """Show kMAC/pixel without and with the halo of a 128x128 CTU, parameters, receptive field and peak memory."""
     from codecnn.api.config import parse_overrides
-    from codecnn.models import create_model, full_cost, list_models, load_model
+    from codecnn.models import create_model, full_cost, is_on_hub, list_models, load_model
 
     model = options.model
     if options.all_networks == (model is not None):
         raise UsageError("give the name of a network, or --all")
     if model is None:
         return [{"model": name} | full_cost(create_model(name)) for name in list_models()]
-    if not model.endswith(".safetensors"):
+    if not (
+        model.endswith(".safetensors") or is_on_hub(model) or (Path(model).is_dir() and model not in list_models())
+    ):
         return [{"model": model} | full_cost(create_model(model, **parse_overrides(options.overrides)))]
     if options.overrides:
         raise ConfigError(f"{model} has fixed options: leave out {' '.join(options.overrides)}")
@@ -243,7 +250,14 @@ def show_complexity(options: ComplexityOptions, costs: list[dict[str, Any]], as_
 @command("export", export, "codecnn export -m low_cost_17 -o low_cost_17.onnx", trust=True)
 def show_exported(options: ExportOptions, facts: dict[str, Any], as_json: bool) -> None:
     """Print facts about the file."""
-    facts = {"model": str(options.model), "format": options.form, "file": str(options.output), **facts}
+    from codecnn.models import UNKNOWN_LICENCE
+
+    kind = "folder" if options.form == "hub" else "file"
+    facts = {"model": str(options.model), "format": options.form, kind: str(options.output), **facts}
+    if not as_json and options.form == "hub":
+        facts["integers"] = ", ".join(facts["integers"]) or "none"
+        if facts["licence"] == UNKNOWN_LICENCE:
+            facts["licence"] += ": state yours in README.md before you share the folder"
     if not as_json and "largest_difference_to_pytorch" in facts:
         facts["largest_difference_to_pytorch"] = f"{facts['largest_difference_to_pytorch']:.1e}"
     print_facts(facts, as_json)

@@ -79,6 +79,9 @@ def show_info(_options: InfoOptions, facts: dict[str, Any], as_json: bool) -> No
         if (pictures := facts.pop("coded_pictures", None)) is not None:
             kinds = [{(picture["slice_type"], qp) for qp in picture["slice_qps"]} for picture in pictures]
             counts = [(kind, qp, sum((kind, qp) in each for each in kinds)) for kind, qp in sorted(set().union(*kinds))]
+            hidden, by_block = facts.pop("not_output"), facts.pop("block_qps")
+            facts["pictures_not_shown"] = hidden or None
+            facts["QP_within_a_slice"] = "may differ by block" if by_block else "the same in all blocks"
             facts["slices"] = ", ".join(f"{count} {kind} at QP {qp}" for kind, qp, count in counts)
     print_facts(facts, as_json)
 

@@ -91,6 +91,7 @@ from .encoders.libx265 import x265_tables as x265_tables
 from .encoders.program_arguments import HM as HM
 from .encoders.program_arguments import VTM as VTM
 from .encoders.program_arguments import VVENC as VVENC
+from .encoders.rate_control import RATES as RATES
 from .ffmpeg import decode_stream as decode_stream
 from .headers import HEVC_SUFFIXES as HEVC_SUFFIXES
 from .headers import output_pictures as output_pictures
@@ -107,6 +108,11 @@ from .registry import codes_vvc as codes_vvc
 from .registry import get_codec as get_codec
 from .registry import internal_bit_depth as internal_bit_depth
 from .registry import standard_of as standard_of
+from .stream_qp import QP_RULE_VERSION as QP_RULE_VERSION
+from .stream_qp import StreamQps as StreamQps
+from .stream_qp import choose_qps as choose_qps
+from .stream_qp import describe_qps as describe_qps
+from .stream_qp import sequence_qp as sequence_qp
 from .streams import STREAMS as STREAMS
 from .streams import UNKNOWN_CODEC as UNKNOWN_CODEC
 from .streams import UNKNOWN_PRESET as UNKNOWN_PRESET

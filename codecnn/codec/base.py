@@ -24,7 +24,8 @@ class CodecSettings:
     """Settings of one encode. A default of None leaves the choice to the encoder's preset.
 
     Attributes:
-        qp: Slice QP. There is no perceptual adaptation, rate control, intra offset or temporal pre-filter.
+        qp: Slice QP, without perceptual adaptation, rate control, intra offset or temporal pre-filter; with `rate` the
+            value of that option.
         preset: Encoder preset, e.g. faster, fast, medium, slow.
         configuration: "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
         loop_filters: False switches off every in-loop filter of the codec (deblocking, SAO, ALF).
@@ -36,6 +37,8 @@ class CodecSettings:
         ctc: Code random access and low delay as JVET's common test conditions do (JVET-T2010), as closely as the
             encoder can: groups of 32 pictures, a temporal pre-filter, I slices at `intra_qp`, and B slices at their
             QP offsets.
+        rate: Option of ffmpeg, "crf" or "qp", with which the encoder codes under its own rate control and with its
+            defaults (`codecnn.codec.encoders.rate_control`); None codes at constant QP.
 
     Raises:
         ConfigError: A value is out of range, or two settings contradict each other.
@@ -51,6 +54,7 @@ class CodecSettings:
     params: Mapping[str, str] = field(default_factory=dict)
     unfiltered: bool = False
     ctc: bool = False
+    rate: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.qp <= MAX_QP or self.intra_qp < 0:
@@ -65,6 +69,8 @@ class CodecSettings:
             raise ConfigError(f"threads must be at least 1, not {self.threads}")
         if self.unfiltered and (self.configuration != "ai" or not self.loop_filters):
             raise ConfigError("unfiltered pictures need the configuration ai and loop_filters on")
+        if self.rate is not None and (self.unfiltered or self.ctc or not self.loop_filters):
+            raise ConfigError("rate keeps the encoder's defaults: remove unfiltered, ctc and loop_filters")
 
     @property
     def intra_qp(self) -> int:
@@ -194,6 +200,8 @@ class CodedSequence:
         supplied: Origin of a sequence that was coded elsewhere.
         stated_bits: Size in bits of a supplied sequence without bitstream, as the user states it.
         in_loop: The filter inside the coding loop.
+        network_qps: QPs that networks take for the pictures by the rule of `codecnn.codec.choose_qps`; None: the slice
+            QPs.
         encoder_seconds: Processor time of one encoder run in seconds, including ffmpeg if that drives the encoder.
         coded_size: Width and height of the pictures in the bitstream if they were padded for the encoder. All files of
             pictures are cropped to the size of `format`; log and MD5s are those of the padded pictures.
@@ -214,6 +222,7 @@ class CodedSequence:
     supplied: SuppliedFacts | None = None
     stated_bits: int | None = None
     in_loop: LoopFacts | None = None
+    network_qps: tuple[int, ...] | None = None
     encoder_seconds: float | None = None
     coded_size: tuple[int, int] | None = None
 

@@ -25,10 +25,18 @@ class EncoderSettings:
     Attributes:
         program: "x264" or "x265".
         values: Values by the encoder's names, e.g. {"rc": "crf", "crf": "23.0", "aq-mode": "2"}.
+        switches: Names without a value, e.g. {"lossless", "no-sao"}.
     """
 
     program: str
     values: dict[str, str]
+    switches: frozenset[str] = frozenset()
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the pictures are coded without loss: by x264 at QP 0 of its text, by x265 if it says so."""
+        by_qp = self.program == "x264" and self.rate_control == "cqp" and self.quality == 0
+        return by_qp or "lossless" in self.switches
 
     @property
     def rate_control(self) -> str:
@@ -70,5 +78,7 @@ def _read(stream: Path, time: int) -> EncoderSettings | None:
         if start >= 0:
             # The text ends with a zero, or where the trailing bits of the message begin.
             text = re.split(rb"[\x00\x80]", data[start + len(identifier) :][:_MAX_TEXT], maxsplit=1)[0]
-            return EncoderSettings(program, dict(_SETTING.findall(text.decode("ascii", errors="replace"))))
+            words = text.decode("ascii", errors="replace")
+            switches = frozenset(word for word in words.split() if "=" not in word)
+            return EncoderSettings(program, dict(_SETTING.findall(words)), switches)
     return None

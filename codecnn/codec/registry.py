@@ -15,6 +15,7 @@ from codecnn.codec.encoders.libvvenc import VvcCodec
 from codecnn.codec.encoders.libx264 import AvcCodec
 from codecnn.codec.encoders.libx265 import HevcCodec, x265_tables
 from codecnn.codec.encoders.program_arguments import HM, VTM, VVENC
+from codecnn.codec.encoders.rate_control import RATES, RateControlCodec
 
 BUNDLED: dict[str, Callable[[], Codec]] = {
     "vvc": VvcCodec,
@@ -35,23 +36,26 @@ CODECS = (*BUNDLED, *EXTERNAL)
 NO_TOOLS = CodecTools()
 
 
-def get_codec(name: str, tools: CodecTools = NO_TOOLS) -> Codec:
+def get_codec(name: str, tools: CodecTools = NO_TOOLS, *, rate: str | None = None) -> Codec:
     """Return a codec back end.
 
     Args:
         name: One of CODECS.
         tools: Programs of the user, for a back end of EXTERNAL.
+        rate: The setting `rate`: the encoder codes under its own rate control instead of at constant QP.
 
     Raises:
         ConfigError: The back end does not exist, or does not take these tools.
     """
+    if rate is not None and name not in RATES:
+        raise ConfigError(f"codec {name} has no rate control here: one of {', '.join(RATES)}, or qp")
     if name in EXTERNAL:
         return ExternalCodec(EXTERNAL[name], tools)
     if name not in BUNDLED:
         raise ConfigError(f"unknown codec {name!r}: one of {', '.join(CODECS)}")
     if tools != NO_TOOLS:
         raise ConfigError(f"{name} takes no tools, it codes with the ffmpeg of imageio-ffmpeg")
-    return BUNDLED[name]()
+    return BUNDLED[name]() if rate is None else RateControlCodec(BUNDLED[name]())
 
 
 def block_table(sequence: CodedSequence) -> BlockTable | None:

@@ -25,6 +25,7 @@ from codecnn.codec.blocks.vvc_stream import StreamInfo
 from codecnn.codec.checks import measured_picture
 from codecnn.codec.ffmpeg import decode_stream
 from codecnn.codec.headers import access_units, output_pictures, picture_bits, read_headers, slice_qp
+from codecnn.codec.stream_qp import choose_qps
 from codecnn.pictures.files import (
     Picture,
     Video,
@@ -32,6 +33,7 @@ from codecnn.pictures.files import (
     byte_stream,
     check_end,
     check_pictures,
+    convert,
     create_video,
     ffmpeg_identity,
     ffmpeg_path,
@@ -162,40 +164,19 @@ class StreamsCodec:
         with open_raw(source, source_format) as originals:
             if self.supplied.stated_qps:
                 return self._take_pictures(originals, settings, folder)
-            return self._take_stream(originals, settings, folder)
-
-    def _take_stream(self, originals: Video, settings: CodecSettings, folder: Path) -> CodedSequence:
-        path, decoded = self.supplied.path, folder / "decoded.yuv"
-        check_pictures(path)
-        stream = byte_stream(path)
-        bitstream = folder / f"bitstream.{_SUFFIXES[stream.codec]}"
-        info, bits = read_headers(path), picture_bits(path)
-        shutil.copyfile(stream.path, bitstream)
-        stream_format = replace(originals.format, width=info.width, height=info.height, chroma=info.chroma)
-        stream_format = replace(stream_format, bit_depth=info.bit_depth)
-        output = output_pictures(info)
-        _verify_format(path, stream_format, len(output), originals)
-        _verify_configuration(path, info, settings.configuration)
-        # ffmpeg decodes grey of AVC as 4:2:0.
-        filters = "extractplanes=y" if stream.codec == "avc" and info.chroma == "400" else None
-        count = decode_stream(ffmpeg_path(), bitstream, decoded, stream_format, filters=filters, name=str(path))
-        check_end(bitstream, stream.codec, stream_format.ffmpeg_pix_fmt, decoded, count, str(path))
-        qps = [slice_qp(picture, path) for picture in output]
-        with open_raw(decoded, stream_format) as outputs:
-            _verify_format(path, stream_format, len(outputs), originals)
-            verify_original(str(path), originals, outputs, qps, all_intra=settings.configuration == "ai")
-            pictures = tuple(
-                _measured(originals[n], outputs[n], n, output[n].slice_type, qps[n], bits[n]) for n in range(len(qps))
+            return take_stream(
+                self.supplied.path,
+                originals,
+                settings.configuration,
+                folder,
+                verify=True,
             )
-        md5s = sum(unit.has_md5 for unit in access_units(path)) if stream.codec in ("vvc", "hevc") else 0
-        facts = SuppliedFacts(path.name, stream.codec, info.ctu_size, md5s)
-        return self._sequence(bitstream, decoded, stream_format, pictures, facts)
 
     def _take_pictures(self, originals: Video, settings: CodecSettings, folder: Path) -> CodedSequence:
         path, decoded, stated = self.supplied.path, folder / "decoded.yuv", self.supplied.stated_qps
         with open_video(path, **self.supplied.reading) as outputs:
             video_format = replace(outputs.format, fps=originals.format.fps)
-            _verify_format(path, video_format, len(outputs), originals)
+            _verify_format(path, video_format, len(outputs), originals.format, len(originals))
             qps = stated * len(outputs) if len(stated) == 1 else stated
             if len(qps) != len(outputs):
                 raise ConfigError(f"{path} has {len(outputs)} pictures, and {len(qps)} slice QPs are given")
@@ -237,19 +218,95 @@ class StreamsCodec:
         )
 
 
+def take_stream(
+    path: Path,
+    originals: Video,
+    configuration: str,
+    folder: Path,
+    *,
+    bit_depth: int | None = None,
+    verify: bool = False,
+) -> CodedSequence:
+    """Copy a bitstream into a folder, decode it, and check it against its originals.
+
+    Args:
+        path: Stream of VVC, HEVC, AVC or AV1, also in a container.
+        originals: Original pictures.
+        configuration: Configuration of the settings.
+        folder: Folder for the bitstream, e.g. bitstream.266, and decoded.yuv.
+        bit_depth: Bit depth of the stream, to which the originals are converted; None: the originals have it.
+        verify: Check that the pictures can come from these originals at their slice QPs (`verify_original`), as is due
+            for a stream that codecnn did not code.
+
+    Returns:
+        The sequence, whose pictures have the PSNR in full precision.
+
+    Raises:
+        ConfigError: The stream does not belong to the originals or has another configuration.
+        FormatError: The file cannot be read.
+        EncoderError: The bitstream does not decode, or not to its own MD5s.
+    """
+    decoded = folder / "decoded.yuv"
+    check_pictures(path)
+    stream = byte_stream(path)
+    bitstream = folder / f"bitstream.{_SUFFIXES[stream.codec]}"
+    info, bits = read_headers(path), picture_bits(path)
+    shutil.copyfile(stream.path, bitstream)
+    stream_format = replace(originals.format, width=info.width, height=info.height, chroma=info.chroma)
+    stream_format = replace(stream_format, bit_depth=info.bit_depth)
+    depth = bit_depth or originals.format.bit_depth
+    original_format = replace(originals.format, bit_depth=depth)
+    output = output_pictures(info)
+    _verify_format(path, stream_format, len(output), original_format, len(originals))
+    _verify_configuration(path, info, configuration)
+    # ffmpeg decodes grey of AVC as 4:2:0.
+    filters = "extractplanes=y" if stream.codec == "avc" and info.chroma == "400" else None
+    count = decode_stream(ffmpeg_path(), bitstream, decoded, stream_format, filters=filters, name=str(path))
+    check_end(bitstream, stream.codec, stream_format.ffmpeg_pix_fmt, decoded, count, str(path))
+    qps = [slice_qp(picture, path) for picture in output]
+    with open_raw(decoded, stream_format) as outputs:
+        _verify_format(path, stream_format, len(outputs), original_format, len(originals))
+        if verify:
+            verify_original(str(path), originals, outputs, qps, all_intra=configuration == "ai")
+        pictures = tuple(
+            _measured(convert(originals[n], depth), outputs[n], n, output[n].slice_type, qps[n], bits[n])
+            for n in range(len(qps))
+        )
+    md5s = sum(unit.has_md5 for unit in access_units(path)) if stream.codec in ("vvc", "hevc") else 0
+    return CodedSequence(
+        bitstream=bitstream,
+        decoded=decoded,
+        format=stream_format,
+        pictures=pictures,
+        argv=(),
+        encoder=streams_identity(),
+        log=None,
+        supplied=SuppliedFacts(path.name, stream.codec, info.ctu_size, md5s),
+        network_qps=_network_qps(path, stream.codec, len(pictures)),
+    )
+
+
+def _network_qps(path: Path, codec: str, count: int) -> tuple[int, ...] | None:
+    """Return the QPs that `codecnn filter` takes for a stream; None for VVC, where weights for video take slice QPs."""
+    if codec == "vvc":
+        return None
+    qps = choose_qps(path, all_intra_weights=False).qps
+    return qps if len(qps) == count else qps * count
+
+
 def streams_identity() -> str:
     """Return the identity of encoder and decoder for supplied pictures."""
     return f"{UNKNOWN_CODEC} encoder, decoded by {ffmpeg_identity(ffmpeg_path())}"
 
 
-def _verify_format(path: Path, video_format: VideoFormat, count: int, originals: Video) -> None:
-    if video_format != originals.format:
+def _verify_format(path: Path, video_format: VideoFormat, count: int, original: VideoFormat, originals: int) -> None:
+    if video_format != original:
         raise ConfigError(
-            f"{path} has pictures of {video_format}, its original as the recipe reads it {originals.format}: "
+            f"{path} has pictures of {video_format}, its original as the recipe reads it {original}: "
             "size, chroma and internal_bit_depth must be those of the stream"
         )
-    if count != len(originals):
-        raise ConfigError(f"{path} has {count} pictures, its original {len(originals)}")
+    if count != originals:
+        raise ConfigError(f"{path} has {count} pictures, its original {originals}")
 
 
 def coded_configuration(info: StreamInfo) -> str:

@@ -313,7 +313,7 @@ def _code(plan: UnitPlan, work: Build) -> None:
 def _reuse_coded_unit(plan: UnitPlan, work: Build, folder: Path) -> CodedSequence | None:
     """Copy the coded sequence of a unit with the same stream and other planes into `folder`; None if there is none."""
     # The pictures of a second encode, and the files of VTM and similar encoders, are not stored in a form to reuse.
-    if work.recipe.codec != "vvc" or work.recipe.unfiltered:
+    if work.recipe.codec != "vvc" or work.recipe.unfiltered or work.recipe.rate is not None:
         return None
     for key in same_stream_keys(plan.facts):
         unit = finished_unit(replace(plan, key=key), work.store)
@@ -328,7 +328,7 @@ def _reuse_coded_unit(plan: UnitPlan, work: Build, folder: Path) -> CodedSequenc
 def _codec(plan: UnitPlan, work: Build) -> Codec:
     if plan.given is not None:
         return StreamsCodec(plan.given)
-    return work.codec or get_codec(work.recipe.codec, work.tools)
+    return work.codec or get_codec(work.recipe.codec, work.tools, rate=plan.settings.rate)
 
 
 def _with_planes(plan: UnitPlan, sequence: CodedSequence, recipe: Recipe, folder: Path) -> CodedSequence:
@@ -403,7 +403,7 @@ def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build, *, prune
     manifest = {
         "schema": SCHEMA,
         "recipe": work.recipe.model_dump(by_alias=True, exclude={"root": True, "tools": True, "in_loop": {"library"}})
-        | {"qp": work.recipe.qp or sorted({unit.qp for unit in units})},
+        | {"qp": work.recipe.points or sorted({unit.qp for unit in units})},
         "encoder": work.identity,
         "units": len(lines),
         "data_key": sha256_json(sorted([unit.key, unit.files[unit.original_file]] for unit in units)),

@@ -237,7 +237,7 @@ class PatchReader:
         self.dtype = np.dtype(np.uint8 if (self._bit_depths == 8).all() else np.uint16)
         pictures = [picture for unit in self.units for picture in unit.pictures]
         self._first_picture = np.cumsum([0, *self.files.counts])
-        self._values = {QP_PLANE: np.array([picture.qp for picture in pictures], dtype=np.float32)}
+        self._values = {QP_PLANE: np.array([picture.qp_for_networks for picture in pictures], dtype=np.float32)}
         if SLICE_TYPE_PLANE in self.planes:
             inter = [unit.slice_type_value(picture) for unit in self.units for picture in range(len(unit.pictures))]
             self._values[SLICE_TYPE_PLANE] = np.array(inter, dtype=np.float32)

@@ -11,7 +11,14 @@ from typing import Any
 from codecnn.base.errors import CodecnnError, ConfigError, StoreError
 from codecnn.base.files import read_json, sha256_json
 from codecnn.base.leftovers import shortened
-from codecnn.codec import Codec, CodecSettings, CodecTools, SuppliedStream, block_reader_version
+from codecnn.codec import (
+    QP_RULE_VERSION,
+    Codec,
+    CodecSettings,
+    CodecTools,
+    SuppliedStream,
+    block_reader_version,
+)
 from codecnn.dataset.originals import LONGEST_NAME, original_name, source_sha256
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit
@@ -92,12 +99,19 @@ def _unit_facts(original: str, settings: CodecSettings, given: SuppliedStream | 
         "original": original,
         "codec": recipe.codec,
         "encoder": work.identity,
-        "settings": {key: value for key, value in vars(settings).items() if key != "threads"},
+        "settings": _setting_facts(settings),
         "decoder_output": [tools.trace, *tools.prediction],
         "block_reader": block_reader_version("vvc" if given is not None and given.is_vvc else recipe.codec, tools),
         "given": None if given is None else _given_facts(given, work.store),
+        **({"network_qps": QP_RULE_VERSION} if recipe.rate is not None or given is not None else {}),
         **derived_facts(recipe.rebuilt_files, recipe.temporal_files),
     }
+
+
+def _setting_facts(settings: CodecSettings) -> dict[str, Any]:
+    """Return the settings that determine a unit's bytes; `rate` has no key at constant QP."""
+    facts = {key: value for key, value in vars(settings).items() if key != "threads"}
+    return facts if settings.rate is not None else {key: value for key, value in facts.items() if key != "rate"}
 
 
 def _given_facts(given: SuppliedStream, store: Path) -> dict[str, Any]:

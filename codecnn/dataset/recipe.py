@@ -14,7 +14,7 @@ from pydantic import (
 
 from codecnn.base.errors import ConfigError
 from codecnn.base.planes import MAX_QP, REBUILT_PLANES, STREAM_PLANES, TEMPORAL_PLANES, file_of
-from codecnn.codec import CODECS, CONFIGURATIONS, STREAMS, UNKNOWN_PRESET, CodecSettings, CodecTools, codes_vvc
+from codecnn.codec import CODECS, CONFIGURATIONS, RATES, STREAMS, UNKNOWN_PRESET, CodecSettings, CodecTools, codes_vvc
 from codecnn.dataset.records import Coding
 from codecnn.dataset.supplied import DecodedSpec, NumberAsText, QpScale, StreamSpec
 from codecnn.dataset.variants import VariantsSpec
@@ -23,6 +23,7 @@ Split = Literal["train", "val", "test"]
 CtuSize = Literal[16, 32, 64, 128]
 
 _Text = Annotated[str, BeforeValidator(str)]
+_RateValue = Annotated[int, Field(ge=0, le=MAX_QP)]
 
 
 class ToolsSpec(BaseModel):
@@ -84,6 +85,36 @@ class EncoderSpec(BaseModel):
                 "shares under stores in the training configuration"
             )
         return value
+
+
+class RateSpec(BaseModel):
+    """Rate control in place of constant QP: values of one option of ffmpeg, at each of which all sources are coded.
+
+    The encoder then has its own defaults: QPs that vary by picture and block, psycho-visual decisions, pre-filters.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    crf: list[_RateValue] = Field(default=[], description="values of -crf, of codecs hevc, avc, av1 and svtav1")
+    qp: list[_RateValue] = Field(default=[], description="values of -qp, of codecs hevc, avc and vvc")
+
+    @model_validator(mode="after")
+    def _check_one(self) -> "RateSpec":
+        if bool(self.crf) == bool(self.qp):
+            raise ValueError("rate: give values of crf, or of qp")
+        if len(set(self.values)) != len(self.values):
+            raise ValueError(f"rate lists a value twice: {self.values}")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """The option: "crf" or "qp"."""
+        return "crf" if self.crf else "qp"
+
+    @property
+    def values(self) -> list[int]:
+        """Values of the option."""
+        return self.crf or self.qp
 
 
 class InLoopSpec(BaseModel):
@@ -168,20 +199,20 @@ _Plane = Literal[
     "ref1_mc_y",
 ]
 
-_CODING_KEYS = {field.name for field in fields(CodecSettings)} - {"qp", "threads"}
+_CODING_KEYS = {field.name for field in fields(CodecSettings)} - {"qp", "threads", "rate"}
 """Keys of a recipe that are settings of the codec, under the names of `CodecSettings`."""
 _STREAM_KEYS = {"qp_scale": None, "check": True}
 """Keys for supplied streams alone, and their defaults."""
 
 _ENCODER_KEYS = (
-    *("preset", "qp", "qps_per_source", "params", "unfiltered", "tools", "seed", "variants", "encoders", "ctc"),
+    *("preset", "qp", "rate", "qps_per_source", "params", "unfiltered", "tools", "seed", "variants", "encoders", "ctc"),
     "in_loop",
 )
 """Keys of a recipe that only apply if codecnn runs the encoder."""
 _CTC_CODECS = ("vvc", "vvencapp", "vtm")
 _OVERRIDABLE_KEYS = {"preset", "ctu_size", "params"}
 """Settings of the codec that each of a recipe's `encoders` can override."""
-_STORE_KEYS = ("codec", *sorted((_CODING_KEYS | {"qp"}) - _OVERRIDABLE_KEYS))
+_STORE_KEYS = ("codec", *sorted((_CODING_KEYS | {"qp", "rate"}) - _OVERRIDABLE_KEYS))
 """Settings that are the same in a whole store."""
 
 
@@ -197,6 +228,9 @@ class Recipe(_Spec):
     preset: Annotated[str, NumberAsText] = "medium"
     configuration: Literal["ai", "ra", "ldb"] = "ai"
     qp: list[int] = Field(default=[], description="QPs to code at; not allowed for codec streams")
+    rate: RateSpec | None = Field(
+        default=None, description="rate control in place of qp: {crf: [24, 29, 34, 39]} or {qp: [22, 27, 32, 37]}"
+    )
     qps_per_source: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="QPs drawn for each source of the split train; default: all of them"
     )
@@ -236,7 +270,7 @@ class Recipe(_Spec):
     def __repr__(self) -> str:
         """Return one line; `model_dump` has all fields."""
         coder = f"{self.codec} {self.preset} {self.configuration}"
-        qps = f", QP {' '.join(map(str, self.qp))}" if self.qp else ""
+        qps = f", {self.rate.kind if self.rate else 'QP'} {' '.join(map(str, self.points))}" if self.points else ""
         return f"<Recipe {self.name}: {len(self.sequences)} sources, {coder}{qps}>"
 
     __str__ = __repr__
@@ -291,17 +325,22 @@ class Recipe(_Spec):
             for stream in spec.streams:
                 if isinstance(stream, DecodedSpec):
                     self.stated_qps(stream)
-        if not self.qp and self.codec != STREAMS:
+        if self.qp and self.rate is not None:
+            raise ValueError("give qp for constant QP, or rate")
+        if not self.points and self.codec != STREAMS:
             raise ValueError("qp: give at least one")
         if len(set(self.qp)) != len(self.qp):
             raise ValueError(f"qp lists a value twice: {self.qp}")
-        if self.qps_per_source is not None and self.qps_per_source > len(self.qp):
-            raise ValueError(f"qps_per_source is {self.qps_per_source}, but qp has {len(self.qp)} values")
+        if self.qps_per_source is not None and self.qps_per_source > len(self.points):
+            raise ValueError(f"qps_per_source is {self.qps_per_source}, but qp has {len(self.points)} values")
+        if self.rate is not None and self.rate.kind not in RATES.get(self.codec, ()):
+            known = ", ".join(codec for codec, kinds in RATES.items() if self.rate.kind in kinds)
+            raise ValueError(f"rate: {self.rate.kind} is for the codecs {known}, not for {self.codec}")
         if len({encoder.share is None for encoder in self.encoders}) > 1:
             raise ValueError("encoders: give all of them a share, or none")
         self._check_in_loop()
         self._check_rebuilt_planes()
-        for qp in self.qp:
+        for qp in self.points:
             for encoder in (None, *self.encoders):
                 self.settings(qp, encoder)
         return self
@@ -330,6 +369,11 @@ class Recipe(_Spec):
         ):
             if name in self.planes and given:
                 raise ValueError(f"planes: {name} would be there twice, give it or {key}")
+
+    @property
+    def points(self) -> list[int]:
+        """QPs, or values of `rate`, at which sources are coded; none for supplied streams."""
+        return self.qp if self.rate is None else self.rate.values
 
     @property
     def stream_planes(self) -> list[str]:
@@ -368,9 +412,10 @@ class Recipe(_Spec):
         return tuple(int(qp) for qp in spec.slice_qp)
 
     def settings(self, qp: int, encoder: EncoderSpec | None = None) -> CodecSettings:
-        """Return the codec settings of a unit at `qp`, with the overrides of one of the recipe's encoders."""
+        """Return the codec settings of a unit at one of `points`, with the overrides of one of the `encoders`."""
         overrides = self.coding(encoder).model_dump(include=_OVERRIDABLE_KEYS)
-        return CodecSettings(qp=qp, **self.model_dump(include=_CODING_KEYS) | overrides)
+        rate = None if self.rate is None else self.rate.kind
+        return CodecSettings(qp=qp, rate=rate, **self.model_dump(include=_CODING_KEYS) | overrides)
 
     def coding(self, encoder: EncoderSpec | None) -> Coding:
         """Return the recipe's encoder settings with the overrides of `encoder`, or as they are for None."""

@@ -75,7 +75,7 @@ class PictureRecord(Record):
     """One picture of a unit: slice type, slice QP, bits, and PSNR in dB.
 
     The PSNR is None if the plane has no error; bits are None if they are unknown. `quantiser` is the quantiser index of
-    AV1, of which `qp` is the QP.
+    AV1, of which `qp` is the QP. `network_qp` is the QP that networks take where it is not the slice QP.
     """
 
     poc: int
@@ -86,6 +86,12 @@ class PictureRecord(Record):
     psnr_u: float | None
     psnr_v: float | None
     quantiser: int | None = None
+    network_qp: int | None = None
+
+    @property
+    def qp_for_networks(self) -> int:
+        """QP that networks take, in training and evaluation as in `codecnn filter`."""
+        return self.qp if self.network_qp is None else self.network_qp
 
 
 class Variant(Record):
@@ -222,6 +228,7 @@ class StoredRecipe(Record):
     in_loop: StoredInLoop | None
     qp_scale: StoredQpScale | None
     check: bool
+    rate: dict[str, list[int]] | None = None
 
 
 class Manifest(Record):

@@ -264,11 +264,11 @@ def drawn_qps(recipe: Recipe, source: Source) -> list[int]:
     closed to a ring. The draw depends on the seed and the name of the source, not on the other sources.
     """
     if recipe.qps_per_source is None or source.spec.split != "train":
-        return recipe.qp
-    count = len(recipe.qp)
+        return recipe.points
+    count = len(recipe.points)
     first = int(uniform(recipe.seed, source.name, "qp") * count)
     chosen = {(first + step) % count for step in range(recipe.qps_per_source)}
-    return [recipe.qp[index] for index in sorted(chosen)]
+    return [recipe.points[index] for index in sorted(chosen)]
 
 
 def _find_files(source: str, root: Path, series: bool) -> list[Path]:

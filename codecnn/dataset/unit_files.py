@@ -167,7 +167,8 @@ def unit_record(
     Returns:
         The record for unit.json.
     """
-    pictures = tuple(_picture_record(picture) for picture in coded.pictures)
+    network_qps = coded.network_qps or [None] * len(coded.pictures)
+    pictures = tuple(_picture_record(each, qp) for each, qp in zip(coded.pictures, network_qps, strict=True))
     files = {f"{place}/{path.name}": path for path in sorted(folder.iterdir())}
     candidates = {
         "bitstream": coded.bitstream,
@@ -272,12 +273,14 @@ def copy_coded_unit(unit: CodedUnit, store: Path, folder: Path, seconds: Path | 
     )
 
 
-def _picture_record(picture: CodedPicture) -> PictureRecord:
+def _picture_record(picture: CodedPicture, network_qp: int | None) -> PictureRecord:
     """Return a picture's record. JSON has no infinity, so the PSNR of a plane without any error becomes None."""
     facts = {name: None if value == math.inf else value for name, value in vars(picture).items()}
+    # A record writes the fields that were set.
     if picture.quantiser is None:
-        # A record writes the fields that were set.
         del facts["quantiser"]
+    if network_qp is not None:
+        facts["network_qp"] = network_qp
     return PictureRecord.model_validate(facts)
 
 

@@ -112,7 +112,7 @@ def _crops(filters: Sequence[tuple[Entry, bool]], unit: Unit, decisions: Decisio
         A crop for each filter.
     """
     with unit.originals() as originals, unit.decoded() as decoded:
-        original, output, qp = originals[0], decoded[0], unit.pictures[0].qp
+        original, output, qp = originals[0], decoded[0], unit.pictures[0].qp_for_networks
         filtered = []
         for entry, used in filters:
             if not used:

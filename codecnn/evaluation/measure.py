@@ -174,7 +174,8 @@ def measure_filtered(
         with unit.originals() as originals, unit.decoded() as decoded, writing as writer:
             for index, (coded, original, output) in enumerate(zip(unit.pictures, originals, decoded, strict=True)):
                 auxiliary = unit_planes(unit, index, filter_.planes)
-                filtered = filter_and_decide(filter_, original, output, coded.qp, auxiliary, decisions, ctu_size)
+                qp = coded.qp_for_networks
+                filtered = filter_and_decide(filter_, original, output, qp, auxiliary, decisions, ctu_size)
                 facts: dict[str, Any] = {"seconds": filtered.seconds}
                 if (decision := filtered.decision) is not None:
                     all_decisions.append(decision)

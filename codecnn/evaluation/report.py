@@ -26,8 +26,9 @@ from codecnn.evaluation.figures import (
 )
 from codecnn.evaluation.measure import Cell
 from codecnn.evaluation.rates import Gains, Rates
-from codecnn.evaluation.results import Results, joint_notes
+from codecnn.evaluation.results import Results
 from codecnn.evaluation.rows import PERCEPTUAL, PLANES, QUALITIES, ResultRow
+from codecnn.evaluation.summaries import joint_notes
 from codecnn.evaluation.training_range import CONFIGURATION_NAMES
 
 MAX_MAPS = 6

@@ -24,8 +24,9 @@ from codecnn.evaluation.groups import picture_types
 from codecnn.evaluation.jvet import tables_of
 from codecnn.evaluation.measure import Cell
 from codecnn.evaluation.report import write_report
-from codecnn.evaluation.results import Results, ResultsList, summarise
+from codecnn.evaluation.results import Results, ResultsList
 from codecnn.evaluation.rows import PLANES
+from codecnn.evaluation.summaries import summarise
 from codecnn.evaluation.workbook import write_workbook
 from codecnn.filtering import Decisions
 

@@ -2,6 +2,7 @@ from .choice import ASSUMED_QP as ASSUMED_QP
 from .choice import Choice as Choice
 from .choice import Effort as Effort
 from .choice import candidates as candidates
+from .choice import check_lossy as check_lossy
 from .choice import choose_weights as choose_weights
 from .choice import served_codecs as served_codecs
 from .decisions import CTU_SIZES as CTU_SIZES
@@ -44,10 +45,6 @@ from .sequence import decide_video as decide_video
 from .sequence import filter_and_decide as filter_and_decide
 from .sequence import filter_candidates as filter_candidates
 from .sequence import filter_video as filter_video
-from .stream_qp import StreamQps as StreamQps
-from .stream_qp import choose_qps as choose_qps
-from .stream_qp import describe_qps as describe_qps
-from .stream_qp import sequence_qp as sequence_qp
 from .tiles import LARGEST_TILE as LARGEST_TILE
 from .tiles import Tile as Tile
 from .tiles import fast_tile as fast_tile

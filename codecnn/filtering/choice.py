@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from codecnn.codec import output_pictures, read_headers
+from codecnn.base.errors import ConfigError
+from codecnn.codec import output_pictures, read_encoder_settings, read_headers
 from codecnn.pictures.files import STANDARD_NAMES, STREAM_CODECS, is_coded, probe_stream, stream_codec
 
 Effort = Literal["fast", "normal", "best"]
@@ -23,6 +24,9 @@ ASSUMED: tuple[str, Content] = ("hevc", "intra")
 
 ASSUMED_QP = 24
 """QP that is assumed of them: it lost in none of 80 validation cells of AVC and HEVC, whatever their quality."""
+
+_LOSSLESS = ("ffv1", "ffvhuff", "huffyuv", "magicyuv", "rawvideo", "utvideo", "v210", "v410")
+"""ffmpeg's names of codecs that change no sample."""
 
 _BORROWED = {"avc": "hevc"}
 """Codecs that lack weights for some content, and the codec whose weights were best for it in tests."""
@@ -104,6 +108,26 @@ def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
     if trained != codec:
         reason += f"; no such weights are trained for it, and those for {STANDARD_NAMES[trained]} are best in tests"
     return Choice(weights, reason, content)
+
+
+def check_lossy(path: Path) -> None:
+    """Check that a file is not coded without loss, by its codec or by what x264 and x265 wrote into the stream.
+
+    Raises:
+        ConfigError: It is.
+    """
+    codec = stream_codec(path)
+    if codec in STREAM_CODECS:
+        settings = read_encoder_settings(path)
+        how = None if settings is None or not settings.lossless else f"{settings.program} coded {path} without loss"
+    else:
+        name = probe_stream(path).codec if is_coded(path) else ""
+        how = f"{path} is {name.upper()}, which is lossless" if name in _LOSSLESS else None
+    if how is not None:
+        raise ConfigError(
+            f"{how}: there is no coding error to repair (for pictures that a lossy codec had coded before, filter its "
+            "stream, or name weights and QP with -m and -q)"
+        )
 
 
 def _assumption(path: Path) -> str:

@@ -38,6 +38,9 @@ from .inference import add_convolution as add_convolution
 from .inference import fold as fold
 from .inference import pick_device as pick_device
 from .inference import prepare as prepare
+from .locations import folder_weights as folder_weights
+from .locations import hub_weights as hub_weights
+from .locations import is_on_hub as is_on_hub
 from .planes import CHROMA_PLANES as CHROMA_PLANES
 from .planes import KNOWN_PLANES as KNOWN_PLANES
 from .planes import PLANE_SETS as PLANE_SETS
@@ -45,6 +48,8 @@ from .planes import RESIDUAL_SCALE as RESIDUAL_SCALE
 from .planes import SAMPLE_PLANES as SAMPLE_PLANES
 from .planes import centred as centred
 from .planes import named_planes as named_planes
+from .sharing import UNKNOWN_LICENCE as UNKNOWN_LICENCE
+from .sharing import write_shared as write_shared
 from .transfer import TransferReport as TransferReport
 from .transfer import freeze as freeze
 from .transfer import hidden_weights as hidden_weights

@@ -143,7 +143,8 @@ def load_model(path: Path | str, *, trust: bool = False) -> tuple[FilterNetwork,
         card.kmac_per_pixel, card.qps, card.test.gain_db["y"]["mean"]
 
     Args:
-        path: A weights file, or the name of shipped weights as `weights_path` takes it, e.g. "low_cost_17.vvc_video".
+        path: A weights file, or what `weights_path` takes: a name such as "low_cost_17.vvc_video", a folder, or
+            hf://owner/name.
         trust: Import the code that the card names if it is of a network outside of codecnn. Without it, such code is
             imported only if it was named before: in a configuration, with `create_model` or with `permit`.
 
@@ -154,7 +155,8 @@ def load_model(path: Path | str, *, trust: bool = False) -> tuple[FilterNetwork,
         MissingFileError: The file or its card does not exist.
         ModelError: The file does not match its card, or its card names code that is not permitted.
     """
-    tensors, card = _read_with_card(Path(path), "filter")
+    path = weights_path(path)
+    tensors, card = _read_with_card(path, "filter")
     check_permitted(card, path, trust=trust)
     network = str(card.network) if is_reference(str(card.network)) else str(card.network)[:80]
     # Code of the user may share, replace and discard parameters, and whoever permits it trusts it with the memory.

@@ -24,6 +24,7 @@ from codecnn.base.user_code import entry_points, import_reference, is_reference
 from codecnn.models.adapter import build_user_network
 from codecnn.models.base import ARCHITECTURES, Architecture, FilterNetwork
 from codecnn.models.card import Card, card_path, read_card
+from codecnn.models.locations import folder_weights, hub_weights, is_on_hub
 from codecnn.models.planes import named_planes
 
 FOLDER = Path(__file__).resolve().parent / "shipped"
@@ -252,14 +253,22 @@ def weights_path(weights: Path | str) -> Path:
     """Return the file of weights.
 
     Args:
-        weights: A path, which is returned as it is, or a name: one of `list_weights` or `list_mode_weights`, or one of
-            `EXTRA` in a checkout, the default tag left out or not, with the suffix `.int8` for the integer form,
-            `.int16` for that of a mode network.
+        weights: A path, which is returned as it is; a folder that holds one weights file, or hf://owner/name[/file]
+            [@revision] on the Hugging Face hub, from which it is downloaded; or a name: one of `list_weights` or
+            `list_mode_weights`, or one of `EXTRA` in a checkout, the default tag left out or not, with the suffix
+            `.int8` for the integer form, `.int16` for that of a mode network. A name goes before a folder.
 
     Raises:
-        MissingFileError: The value is neither a file nor the name of weights that come with the package.
+        MissingFileError: The value is neither a file nor the name of weights that come with the package, or the folder
+            or the hub has none.
+        ModelError: The folder holds several weights.
+        ToolMissingError: The package for a hub is not installed.
     """
+    if is_on_hub(weights):
+        return hub_weights(str(weights))
     path = Path(weights)
+    if path.is_dir() and path.name != str(weights):
+        return folder_weights(path)
     if path.is_file() or path.name != str(weights) or path.suffix in _FILE_SUFFIXES:
         return path
     stem, suffix = _split_integers(path.name)
@@ -268,6 +277,8 @@ def weights_path(weights: Path | str) -> Path:
         file = shipped.path
     elif stem in list_mode_weights():
         file = FOLDER / _MODES / f"{stem}.safetensors"
+    elif path.is_dir():
+        return folder_weights(path)
     else:
         if absence := _absence(stem):
             raise MissingFileError(absence)

@@ -14,17 +14,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from codecnn.base.errors import CodecnnError, ConfigError, StoppedError
 from codecnn.base.files import provenance, read_jsonl
 from codecnn.base.runtime import Runtime, applied, seed
+from codecnn.training.boards import Boards, check_boards
 from codecnn.training.checkpoint import State, log, open_run
 from codecnn.training.distributed import Agreement, Process, in_parallel, process_group, synchronise_norms
 from codecnn.training.execution import fastest, in_precision, training_runtime, try_compile, with_form
 from codecnn.training.finite import check_finite
-from codecnn.training.monitor import Monitor, Row, Stopwatch, TimedBatches, write_board, write_row
+from codecnn.training.monitor import Monitor, Row, Stopwatch, TimedBatches, show_row, write_row
 from codecnn.training.optimiser import MovingAverage, make_optimiser, warmup_cosine
 from codecnn.training.run_folder import CHECKPOINT, METRICS, held_run_folder, threads_of_run
 from codecnn.training.settings import LoopSettings
@@ -83,7 +83,7 @@ def train_task(
     """Train the network of a task and keep the weights with the best validation score.
 
     The folder of the run gets config.json, log.jsonl (events of the run), metrics.jsonl and summary.csv (a row per
-    validation), best.safetensors and last.safetensors with their cards, checkpoint.pt and TensorBoard event files. If
+    validation), best.safetensors and last.safetensors with their cards, checkpoint.pt and what its boards write. If
     torchrun started several processes, each trains on its part of every batch.
 
     A resumed run continues from its checkpoint as if it had never stopped; on a CPU the weights are equal bit for bit.
@@ -108,6 +108,7 @@ def train_task(
         CodecnnError: Loss or gradient is no longer finite.
         StoppedError: SIGTERM or SIGINT stopped the run after a checkpoint.
     """
+    check_boards(settings.boards)
     with process_group(settings.device) as process, held_run_folder(run, process, resume=resume):
         parts = process.world * settings.accumulate
         if settings.batch < parts:
@@ -192,8 +193,6 @@ class Trainer:
             log(run, "resumed" if resume else "started", self.state.step, **facts, provenance=self.provenance)
             for note in filter(None, notes):
                 log(run, "note", self.state.step, text=note)
-        # TensorBoard drops the events of steps that are repeated after the checkpoint.
-        self.board = SummaryWriter(str(run), purge_step=self.state.reported + 1) if process.first else None
         self.bar = tqdm(
             total=settings.steps,
             initial=self.state.step,
@@ -202,6 +201,8 @@ class Trainer:
             disable=None if progress and process.first else True,  # None: shown on a terminal only
         )
         self.monitor = Monitor(run, self.state, settings, first=process.first, verbose=progress)
+        warn = self.monitor.warn
+        self.boards = Boards(settings.boards, run, self.state.reported, warn) if process.first else None
         self.stopwatch = Stopwatch()
 
         # A second Ctrl-C ends a single process at once; one of several that left at once would leave the others
@@ -255,8 +256,8 @@ class Trainer:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.signals)
             stack.enter_context(self.bar)
-            if self.board is not None:
-                stack.enter_context(self.board)
+            if (boards := self.boards) is not None:
+                stack.push(lambda kind, *_: boards.close(finished=kind is None))
             try:
                 if self._validation_due() and state.reported < state.step:  # the checkpoint precedes this validation
                     self.validate()
@@ -382,10 +383,10 @@ class Trainer:
         self.monitor.print_progress(row)
         state.start_report()
         better, state.best = result.score > state.best, max(result.score, state.best)
-        if self.board is not None:
+        if self.boards is not None:
             write_row(self.run, row)
-            self.monitor.write(self.board)
-            write_board(self.board, row, pictures, state.evaluated)
+            self.monitor.show(self.boards)
+            show_row(self.boards, row, pictures, state.evaluated)
             self.bar.set_postfix(loss=f"{row.loss:.4f}", score=f"{result.score:+.4f}")
             card = {
                 "training": self.settings.model_dump() | {"runtime": self.runtime.as_json()},

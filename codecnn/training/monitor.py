@@ -1,4 +1,4 @@
-"""Reports of a running training: metrics, summary table, TensorBoard, progress lines and warnings, and their timing."""
+"""Reports of a running training: metrics, summary table, boards, progress lines and warnings, and their timing."""
 
 import contextlib
 import csv
@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 from codecnn.base.files import append_jsonl, atomic_path, read_jsonl
+from codecnn.training.boards import Boards
 from codecnn.training.checkpoint import State, log
 from codecnn.training.health import Diagnosis, Health, measure_activity, measure_step
 from codecnn.training.run_folder import METRICS
@@ -90,18 +90,12 @@ def write_row(run: Path, row: Row) -> None:
         table.writerows(rows)
 
 
-def write_board(board: SummaryWriter, row: Row, pictures: dict[str, npt.NDArray[np.uint8]], model: nn.Module) -> None:
-    """Write a validation to TensorBoard: the numbers of its row, pictures, and a histogram of each parameter."""
-    for name, value in _flatten(row.as_json(), "/"):
-        if name != "step":
-            board.add_scalar(name, value, row.step)
+def show_row(boards: Boards, row: Row, pictures: dict[str, npt.NDArray[np.uint8]], model: nn.Module) -> None:
+    """Show a validation: the numbers of its row, pictures, and the distribution of each parameter."""
+    boards.scalars({name: value for name, value in _flatten(row.as_json(), "/") if name != "step"}, row.step)
     for name, picture in pictures.items():
-        board.add_image(name, picture, row.step, dataformats="HW" if picture.ndim == 2 else "HWC")
-    for name, parameter in model.named_parameters():  # waits for the device: every parameter is copied from there
-        values = parameter.detach().float().cpu()
-        if bool(values.isfinite().all()):  # parameters that are not trained may hold infinities
-            board.add_histogram(f"weights/{name}", values, row.step)
-    board.flush()
+        boards.picture(name, picture, row.step)
+    boards.parameters(model, row.step)
 
 
 def _flatten(row: Mapping[str, Any], separator: str = "_") -> Iterator[tuple[str, float]]:
@@ -256,12 +250,12 @@ class Monitor:
         """Return the speed since the last progress line."""
         return (self.state.step - self._last_line[1]) * self.settings.batch / (now - self._last_line[0])
 
-    def write(self, board: SummaryWriter) -> None:
-        """Write the last measurement to TensorBoard, and at the first call the input planes of its batch."""
+    def show(self, boards: Boards) -> None:
+        """Show the last measurement, and at the first call the input planes of its batch."""
         step = self.state.step
         if self._batch_to_show is not None:
             for name, picture in batch_pictures(self._batch_to_show).items():
-                board.add_image(f"batch/{name}", picture, step, dataformats="HW")
+                boards.picture(f"batch/{name}", picture, step)
             self._batch_to_show, self._batch_shown = None, True
         if self.health is None:
             return
@@ -271,8 +265,7 @@ class Monitor:
             scalars |= {f"dead_units/{name}": value for name, value in activity.dead.items()}
             scalars |= {f"features/{name}": value for name, value in activity.features.items()}
             scalars |= {f"factors/{name}": value for name, value in activity.factors.items()}
-        for name, value in scalars.items():
-            board.add_scalar(name, value, step)
+        boards.scalars(scalars, step)
 
 
 def batch_pictures(batch: Batch) -> dict[str, npt.NDArray[np.uint8]]:

@@ -17,8 +17,10 @@ from codecnn.base.leftovers import remove_leftovers
 from codecnn.training.distributed import Process, gather
 
 CHECKPOINT, METRICS, CONFIG, LOG = "checkpoint.pt", "metrics.jsonl", "config.json", "log.jsonl"
+BOARDS = "boards.json"
+"""Names of the run in the programs that show it."""
 RUN_FILES = (
-    *(CHECKPOINT, METRICS, CONFIG, LOG, "summary.csv", "transfer.json"),
+    *(CHECKPOINT, METRICS, CONFIG, LOG, BOARDS, "summary.csv", "transfer.json"),
     *(f"{name}{suffix}" for name in ("best", "last") for suffix in (".safetensors", ".json")),
 )
 """Files that a training writes into the folder of its run."""

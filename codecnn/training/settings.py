@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from codecnn.base.user_code import is_reference
 
@@ -167,7 +167,18 @@ class LoopSettings(Schema):
         description="CPU threads; null: as many as OMP_NUM_THREADS says, else one per physical core, at most 8",
     )
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
+    boards: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = Field(
+        default=("tensorboard",),
+        description="programs that show the run, a name or a list: tensorboard, wandb (Weights & Biases), mlflow; "
+        "[]: none",
+    )
     seed: int = Field(default=0, ge=0)
+
+    @field_validator("boards", mode="before")
+    @classmethod
+    def _accept_name(cls, value: Any) -> Any:
+        """Accept a name in place of a list of names: `boards: wandb`."""
+        return [value] if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _check_graphs(self) -> Self:
@@ -240,5 +251,5 @@ class FilterSettings(LoopSettings):
         return self
 
 
-FREE = ("workers", "resident", "checkpoint_every", "threads", "device", "compile", "deterministic")
-"""Settings that affect only where and how fast a run trains; a run can be resumed with other values."""
+FREE = ("workers", "resident", "checkpoint_every", "threads", "device", "compile", "deterministic", "boards")
+"""Settings that affect only where and how fast a run trains and what shows it; they may change when it is resumed."""

@@ -91,7 +91,7 @@ class Task(Protocol):
         """Write the weights of `model` and a card that holds `card` and the facts that the task adds."""
 
     def pictures(self, model: nn.Module, device: torch.device) -> dict[str, npt.NDArray[np.uint8]]:
-        """Return pictures for TensorBoard by name, shape (h, w) or (h, w, 3); may be empty."""
+        """Return pictures for boards by name, shape (h, w) or (h, w, 3); may be empty."""
 
 
 class TrainingConfig(Protocol):

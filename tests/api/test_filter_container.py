@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import codecnn
-from codecnn.base.errors import ConversionError, DiskFullError, EncoderError, FormatError
+from codecnn.base.errors import ConfigError, ConversionError, DiskFullError, EncoderError, FormatError
+from codecnn.codec import read_encoder_settings
 from codecnn.pictures.files import containers, ffmpeg_path, joining, streamed
 
 
@@ -104,6 +105,19 @@ def test_damage_leaves_nothing(video: Path, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [video]
 
 
+def test_an_encoder_that_ends_early_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The encoder reads so much of the first plane that its last 3072 bytes stay in the buffer of the writer."""
+    path = tmp_path / "video.mp4"
+    inputs = ["-f", "lavfi", "-i", "testsrc2=s=416x240:r=10:d=0.4"]
+    subprocess.run(
+        [ffmpeg_path(), "-v", "error", *inputs, "-pix_fmt", "yuv420p10le", "-c:v", "libx265", path], check=True
+    )
+    script = "dd bs=4096 count=32 of=/dev/null 2>/dev/null; sleep 0.5; echo the encoder is ill >&2; exit 1"
+    monkeypatch.setattr(containers.ContainerOutput, "_command", lambda _output, _file: ["sh", "-c", script])
+    with pytest.raises(EncoderError, match=r"out\.mkv: the encoder is ill"):
+        codecnn.filter(path, tmp_path / "out.mkv", effort="fast")
+
+
 def test_damage_that_the_decoder_reports_at_its_end(
     video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,3 +191,45 @@ def test_the_advice_to_convert_keeps_weights_and_qp(tmp_path: Path) -> None:
     subprocess.run([ffmpeg_path(), "-v", "error", "-i", path, *conversion.split(), converted], check=True)
     codecnn.filter(converted, tmp_path / "out.mkv", model="low_cost_17.hevc_video_mc", qp=31, slice_type="B")
     assert len(codecnn.open_video(tmp_path / "out.mkv")) == 20
+
+
+def test_lossless_video_is_filtered_only_with_a_qp(video: Path, tmp_path: Path) -> None:
+    lossless = tmp_path / "lossless.mkv"
+    subprocess.run([ffmpeg_path(), "-v", "error", "-i", video, "-an", "-c:v", "ffv1", lossless], check=True)
+    with pytest.raises(ConfigError, match="FFV1, which is lossless"):
+        codecnn.filter(lossless, tmp_path / "out.mkv", effort="fast")
+    assert not (tmp_path / "out.mkv").exists()
+    assert codecnn.filter(lossless, tmp_path / "out.mkv", effort="fast", qp=32).pictures == 20
+
+
+def test_a_folder_as_output_is_named_as_one(video: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is a folder: name a file, e\.g\. .*better\.mkv"):
+        codecnn.filter(video, tmp_path, effort="fast")
+
+
+def test_the_time_of_a_picture_leaves_out_the_first(
+    video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock on which the first picture takes a minute and the others a second."""
+    now = 0.0
+    filter_video = codecnn.filtering.filter_video
+
+    def by_the_clock(*arguments: Any, progress: Any, **options: Any) -> None:
+        def report(pictures: int) -> None:
+            nonlocal now
+            now += 60 if now == 0 else 1
+            progress(pictures)
+
+        filter_video(*arguments, progress=report, **options)
+
+    monkeypatch.setattr("codecnn.filtering.filter_video", by_the_clock)
+    monkeypatch.setattr("codecnn.api.filtering.time.perf_counter", lambda: now)
+    assert codecnn.filter(video, tmp_path / "out.mkv", effort="fast").seconds_per_picture == 1.0
+    assert codecnn.filter(video, tmp_path / "one.mkv", effort="fast", frames=1).seconds_per_picture is None
+
+
+def test_chroma_of_mp4_is_coded_finer_than_luma(video: Path, tmp_path: Path) -> None:
+    codecnn.filter(video, tmp_path / "out.mp4", effort="fast")
+    settings = read_encoder_settings(tmp_path / "out.mp4")
+    assert settings is not None
+    assert (settings.values["crf"], settings.values["chroma_qp_offset"]) == ("8.0", "-6")

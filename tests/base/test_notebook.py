@@ -89,7 +89,7 @@ def test_cards_and_stores(tiny_store):
 
 
 def test_python_shows_each_object_in_a_line(tiny_store, tiny_recipe, tmp_path):
-    """What a session prints is short, and says what the object is."""
+    """The line begins with the kind of the object."""
     planes = (np.zeros((4, 6), np.uint8), *[np.zeros((2, 3), np.uint8)] * 2)
     unit = tiny_store.units[0]
     with codecnn.open_video(unit.decoded_path, size="208x144", bit_depth=10) as video:

@@ -102,6 +102,8 @@ def test_gdr_pictures_are_shown_with_their_own_cus(run, weights, golden_file, tm
     path.write_bytes(starting_with_gdr(whole.read_bytes(), 5))
     facts = result_of(run, "info", path)
     assert (facts["pictures"], facts["not_output"]) == (4, 5)
+    lines = [" ".join(line.split()) for line in run("info", path)[1].splitlines()]
+    assert {"pictures not shown 5", "QP within a slice the same in all blocks"} <= set(lines)
     table, expected = stream_table(path), stream_table(whole)
     for number in range(4):
         units = int((expected.poc == number + 5).sum())

@@ -1,6 +1,7 @@
 """Tables of the commands are never cut: full width in files, wrapped or stacked on terminals."""
 
 import io
+import sys
 
 import pytest
 from PIL import Image
@@ -76,3 +77,12 @@ def test_candidates_for_pictures_without_a_stream(run, tmp_path):
     assert status == 0
     assert "low_cost_17.hevc" in text
     assert "pictures without a stream" in text
+
+
+@pytest.mark.slow
+def test_candidates_for_a_stream_need_no_decoder_of_codecnn(run, golden_file, monkeypatch):
+    """It would be compiled, which takes minutes."""
+    monkeypatch.setitem(sys.modules, "codecnn.vvc.decoder", None)
+    status, text, _ = run("models", "--for", golden_file("vvc/tinyclip128x64_ld_qp37.266"))
+    assert status == 0
+    assert "low_cost_75.vvc_video_mc" in text

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from codecnn.filtering import candidates, choose_weights
+from codecnn.base.errors import ConfigError
+from codecnn.filtering import candidates, check_lossy, choose_weights
 from codecnn.filtering.choice import _WEIGHTS
 from codecnn.models import list_weights, weights_path
 from codecnn.pictures.files import ffmpeg_path
@@ -65,3 +66,25 @@ def test_a_codec_without_weights_is_named(tmp_path: Path) -> None:
     assert choice.weights == "low_cost_17.hevc"
     assert choice.reason.startswith("VP9")
     assert choice.reason.endswith("taken as HEVC intra pictures")
+
+
+@pytest.mark.parametrize(
+    ("encoder", "options", "reason"),
+    [
+        ("ffv1", (), r"out\.mkv is FFV1, which is lossless"),
+        ("libx264", ("-qp", "0"), r"x264 coded .*out\.mkv without loss"),
+        ("libx264", ("-crf", "0"), r"x264 coded .*out\.mkv without loss"),
+        ("libx265", ("-x265-params", "lossless=1:log-level=error"), r"x265 coded .*out\.mkv without loss"),
+    ],
+)
+def test_video_without_coding_error_is_refused(
+    tmp_path: Path, encoder: str, options: tuple[str, ...], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"{reason}: there is no coding error to repair"):
+        check_lossy(code(tmp_path / "out.mkv", encoder, *options))
+
+
+@pytest.mark.parametrize("encoder", ["libx264", "libx265", "libvpx-vp9", "mpeg2video"])
+def test_lossy_video_is_not_refused(tmp_path: Path, encoder: str) -> None:
+    options = ("-x265-params", "log-level=error") if encoder == "libx265" else ()
+    check_lossy(code(tmp_path / "out.mkv", encoder, *options))

@@ -236,9 +236,9 @@ def test_an_engine_that_other_programs_held_up_is_still_chosen(monkeypatch):
         while time.process_time() < end:
             pass
 
-    made = {"float32": slow, "int8": quick}
-    monkeypatch.setattr("codecnn.filtering.integer.exact.engines", lambda network, device: list(made))
-    monkeypatch.setattr("codecnn.filtering.integer.exact.build_engine", lambda network, engine, device: made[engine])
+    calls = {"float32": slow, "int8": quick}
+    monkeypatch.setattr("codecnn.filtering.integer.exact.engines", lambda network, device: list(calls))
+    monkeypatch.setattr("codecnn.filtering.integer.exact.build_engine", lambda network, engine, device: calls[engine])
     assert ExactFilter(formula_eight_once("low_cost_5")).fast is quick
 
 

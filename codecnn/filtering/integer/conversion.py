@@ -218,7 +218,7 @@ def _run_on_units(
             picture = decoded[index]
             named = decoded_planes(picture, graph.planes, unit_planes(unit, index, graph.planes))
             planes = in_full_scale(plane_tensors(named, device), picture.bit_depth)
-        qp = unit.pictures[index].qp
+        qp = unit.pictures[index].qp_for_networks
         with torch.inference_mode(), float32_products():
             in_tiles(partial(run, graph, qp=qp, observe=observe), graph, planes, CALIBRATION_TILE)
     report(len(units), len(units))

@@ -157,7 +157,9 @@ def middle_crop(unit: Unit, graph: Graph, device: str | torch.device) -> Crop:
 
     planes = plane_tensors({name: crop_plane(plane, name) for name, plane in named.items()}, device)
     targets = {name: crop_plane(original[name], name).astype(np.float64) for name in graph.outputs}
-    return Crop(in_full_scale(planes, picture.bit_depth), targets, unit.pictures[index].qp, picture.bit_depth)
+    return Crop(
+        in_full_scale(planes, picture.bit_depth), targets, unit.pictures[index].qp_for_networks, picture.bit_depth
+    )
 
 
 def filter_float(

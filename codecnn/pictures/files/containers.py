@@ -28,8 +28,9 @@ from codecnn.pictures.files.pictures import VideoTags
 CONTAINER_SUFFIXES = (".mkv", ".mp4")
 """Suffixes of the containers that are written."""
 
-_ENCODERS = {".mkv": "ffv1 -level 3 -g 1 -slicecrc 1", ".mp4": "libx264 -crf 8 -tune psnr"}
-"""Encoder and its options by suffix, where none are named."""
+_ENCODERS = {".mkv": "ffv1 -level 3 -g 1 -slicecrc 1", ".mp4": "libx264 -crf 8 -tune psnr -chromaoffset -6"}
+"""Encoder and its options by suffix, where none are named; finer chroma, which most networks do not improve, costs few
+bytes (docs/howto/filter.md)."""
 _COMMON_ENCODERS = ("ffv1", "libx264", "libx265", "libsvtav1", "libvvenc")
 """ffmpeg's names of encoders that messages propose."""
 _REFUSED = re.compile(
@@ -241,13 +242,13 @@ class ContainerOutput:
                 # If the encoder ends early, its own message says why.
                 with contextlib.suppress(BrokenPipeError):
                     yield cast(BinaryIO, process.stdin)
-                    process.stdin.close()
             except BaseException:
                 process.kill()
-                # Samples in the buffer, which nobody reads any more, must not replace the error.
+                raise
+            finally:
+                # Samples that are left in the buffer, and that nobody reads any more, must not replace the error.
                 with contextlib.suppress(BrokenPipeError):
                     process.stdin.close()
-                raise
             if process.wait():
                 report.seek(0)
                 text = report.read().decode(errors="replace")

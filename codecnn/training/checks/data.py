@@ -69,10 +69,10 @@ def check_planes(batches: Sequence[Batch]) -> Measured:
 
 @check("QP plane", "the network must see the QP of each patch, q / 64")
 def check_qps(batches: Sequence[Batch], units: Sequence[Unit]) -> Measured:
-    """Check that the QP plane takes several values, each the slice QP of a training picture divided by 64."""
+    """Check that the QP plane takes several values, each the QP of a training picture for networks, divided by 64."""
     if not all(QP_PLANE in batch for batch in batches):
         return None, "the network does not take the QP"
-    coded = {picture.qp for unit in units for picture in unit.pictures}
+    coded = {picture.qp_for_networks for unit in units for picture in unit.pictures}
     if len(coded) == 1:
         return None, f"all pictures have QP {min(coded)}"
     values = sorted({value * QP_SCALE for batch in batches for value in batch[QP_PLANE].flatten().tolist()})

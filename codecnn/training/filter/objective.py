@@ -229,7 +229,7 @@ def _unit_gains(filter_: NetworkFilter, unit: Unit) -> dict[str, list[float]]:
     with unit.originals() as originals, unit.decoded() as decoded:
         pictures = zip(unit.pictures, originals, decoded, strict=True)
         for index, (record, original, picture) in enumerate(pictures):
-            filtered = filter_(picture, record.qp, unit_planes(unit, index, filter_.planes))
+            filtered = filter_(picture, record.qp_for_networks, unit_planes(unit, index, filter_.planes))
             # The planes of all three pictures are y, u, v; the outputs of a network are the first or all of them.
             planes = zip(original.planes, picture.planes, filtered.planes, strict=True)
             for values, (target, decoded_plane, filtered_plane) in zip(gains.values(), planes, strict=False):
@@ -258,7 +258,7 @@ def filtering_picture(model: FilterNetwork, unit: Unit, device: str | torch.devi
     cut = Picture(tuple(_cut(plane, window, picture.y.shape) for plane in picture.planes), picture.bit_depth)
     planes = {name: plane[window[0], window[1]] for name, plane in unit_planes(unit, 0, model.planes).items()}
     filtered = picture.y.astype(np.int32)
-    filtered[window[0], window[1]] = FloatFilter(model, device=device)(cut, unit.pictures[0].qp, planes).y
+    filtered[window[0], window[1]] = FloatFilter(model, device=device)(cut, unit.pictures[0].qp_for_networks, planes).y
     shift = picture.bit_depth - 8
     residual = (128 << shift) + ENHANCEMENT * (filtered - picture.y)
     parts = [plane[rows, columns] for plane in (picture.y, filtered, original.y, residual)]

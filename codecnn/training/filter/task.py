@@ -175,7 +175,8 @@ class FilterTask:
     def save(self, path: Path, model: nn.Module, card: dict[str, Any]) -> None:
         """Write weights for `load_model`, or for `load_integer`; the card also holds data key and QPs."""
         assert isinstance(model, FilterNetwork)
-        qps = sorted({max(picture.qp, 0) for units, _ in self.sources for unit in units for picture in unit.pictures})
+        pictures = [picture for units, _ in self.sources for unit in units for picture in unit.pictures]
+        qps = sorted({max(picture.qp_for_networks, 0) for picture in pictures})
         stores = [store.model_dump(exclude_unset=True) for store in self.stores]
         facts: dict[str, Any] = {"data_key": self.data_key, "qps": qps, "trained_on": stores}
         facts |= {} if self.own_loss is None else {"loss_sha256": _loss_sha256(self.own_loss)}

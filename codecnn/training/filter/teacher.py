@@ -98,7 +98,7 @@ class Teacher:
             transformed = Picture(tuple(_transform(plane, symmetry) for plane in decoded.planes), decoded.bit_depth)
             samples = filter_.samples(
                 transformed,
-                unit.pictures[index].qp,
+                unit.pictures[index].qp_for_networks,
                 {name: _transform(plane, symmetry) for name, plane in planes.items()},
             )
             for name in _taught_by(filter_, components):

@@ -6,8 +6,15 @@ from pathlib import Path
 import pytest
 
 import codecnn
-from codecnn.codec import StreamPicture, output_pictures, picture_qp, read_headers
-from codecnn.filtering import choose_qps, describe_qps, sequence_qp
+from codecnn.codec import (
+    StreamPicture,
+    choose_qps,
+    describe_qps,
+    output_pictures,
+    picture_qp,
+    read_headers,
+    sequence_qp,
+)
 from codecnn.pictures.files import ffmpeg_path
 
 
@@ -77,6 +84,8 @@ def test_a_constant_qp_is_that_of_all_pictures(tmp_path: Path) -> None:
     assert len(set(values)) > 1
     avc = code(tmp_path / "out.264", "-c:v", "libx264", "-qp", "30")
     assert choose_qps(avc, all_intra_weights=False).qps == (29,)
+    deep = code(tmp_path / "deep.264", "-pix_fmt", "yuv420p10le", "-c:v", "libx264", "-qp", "30")
+    assert choose_qps(deep, all_intra_weights=False).qps == (17,)  # x264 counts from -12 at 10 bit
 
 
 def test_blocks_with_qps_of_their_own(tmp_path: Path) -> None:

@@ -10,20 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from codecnn.base.planes import MAX_QP
-from codecnn.codec import (
-    StreamPicture,
-    output_pictures,
-    picture_qp,
-    read_encoder_settings,
-    read_headers,
-)
+from codecnn.codec.blocks.vvc_stream import StreamPicture
+from codecnn.codec.encoder_settings import read_encoder_settings
+from codecnn.codec.headers import output_pictures, picture_qp, read_headers
 from codecnn.pictures.files import stream_codec
 
+QP_RULE_VERSION = 1
+"""Version of the rule; stores hold its QPs and are built again when it changes."""
+
 _QUALITY_OFFSETS = {("x265", "crf"): 0, ("x264", "crf"): 3, ("x264", "cqp"): -1}
-"""What is added to the value of -crf or -qp, by encoder and kind of rate control."""
+"""Offsets to the value of -crf or -qp, by encoder and kind of rate control."""
 _PROGRAM_CODECS = {"x265": "hevc", "x264": "avc"}
 _INTRA_OFFSETS = {"hevc": -6, "avc": 2, "av1": 0}
-"""What is added to the slice QP of the last intra picture, by codec; 0 for HEVC whose blocks have the QPs of slices."""
+"""Offsets to the slice QP of the last intra picture, by codec; 0 for HEVC whose blocks have the QPs of slices."""
 _LOW_DELAY_QPS = 3
 """Number of different slice QPs of the inter pictures of low delay."""
 
@@ -67,6 +66,9 @@ def choose_qps(path: Path, *, all_intra_weights: bool) -> StreamQps:
         if offset is not None:
             kind = {"cqp": "qp"}.get(settings.rate_control, settings.rate_control)
             source = f"{kind} {settings.quality:g} of {settings.program}"
+            if (settings.program, kind) == ("x264", "qp"):
+                # x264 counts -qp from the lowest QP of the bit depth, which is -12 at 10 bit.
+                offset -= 6 * (info.bit_depth - 8)
             return StreamQps((_clipped(settings.quality + offset),), source)
     slices = [picture_qp(picture, codec) for picture in pictures]
     if codec in _INTRA_OFFSETS:
