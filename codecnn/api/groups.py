@@ -88,7 +88,7 @@ FileName = Path | str
 
 _WEIGHTS_HELP = (
     "Weights: a name from `codecnn models`, e.g. low_cost_17, a .safetensors file with its card, the folder of one, or "
-    "hf://OWNER/NAME[/FILE][@REVISION]"
+    "hf://OWNER/NAME of the Hugging Face hub"
 )
 Model = Annotated[
     FileName,

@@ -3,6 +3,7 @@
 PyTorch takes seconds to import, so packages that need it are imported inside the functions.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import KW_ONLY
 from importlib.util import find_spec
@@ -12,11 +13,12 @@ from typing import Annotated, Any, Literal
 from codecnn.api.groups import Device, FileName, Model, parse_pair
 from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError, ToolMissingError
+from codecnn.base.files import atomic_path
 from codecnn.base.options import option, progress_bar, record, verb
 from codecnn.base.outputs import check_outputs
 from codecnn.base.parts import extension
 
-ExportFormat = Literal["onnx", "vapoursynth", "pt2", "nnpfc", "sadl", "int8", "int16", "hub"]
+ExportFormat = Literal["onnx", "vapoursynth", "mpv", "pt2", "nnpfc", "sadl", "int8", "int16", "hub"]
 """Formats that `export` writes."""
 INTEGERS, POST_FILTER = "Integers (int8, int16)", "Post-filter of H.274 (nnpfc)"
 """Groups of options in --help."""
@@ -29,22 +31,31 @@ class ExportOptions:
     model: Model
     output: Annotated[
         FileName,
-        option("-o", "--output", help="File to write: .onnx, .pt2, .safetensors for integers; a new folder for hub."),
+        option(
+            "-o",
+            "--output",
+            help="File: .onnx, .pt2, .safetensors for integers, .glsl for mpv; a new folder for hub.",
+        ),
     ]
     form: Annotated[
         ExportFormat,
         option(
             "--format",
             kind=ExportFormat,
-            help="onnx; vapoursynth: ONNX with one input tensor for VapourSynth and ffmpeg, and a script; pt2: program "
-            "of PyTorch; nnpfc: ONNX with the tensors of post-filter messages (codecnn nnpf); sadl: ONNX with the "
-            "operators of SADL, for one QP; int8, int16: integers of 8 or 16 bits; hub: a folder to share, with "
-            "weights, card and README.md, which hubs show as a model card.",
+            help="onnx; vapoursynth: ONNX with one input tensor for VapourSynth and ffmpeg, and a script; mpv: user "
+            "shader of mpv and libplacebo; pt2: program of PyTorch; nnpfc: ONNX with the tensors of post-filter "
+            "messages (codecnn nnpf); sadl: ONNX with the operators of SADL, for one QP; int8, int16: integers of 8 or "
+            "16 bits; hub: a folder to share, with weights, card and README.md, which hubs show as a model card.",
         ),
     ] = "onnx"
     _: KW_ONLY
     qp: Annotated[
-        int | None, option("-q", "--qp", help="Slice QP of a graph for sadl, vapoursynth or nnpfc, e.g. 37.")
+        int | None,
+        option(
+            "-q",
+            "--qp",
+            help="Slice QP of a graph for sadl, vapoursynth or nnpfc, e.g. 37, or at which a shader for mpv starts.",
+        ),
     ] = None
     fp16: Annotated[
         bool, option("--fp16", help="Compute in float16 in the formats onnx and vapoursynth, for GPUs and NPUs.")
@@ -144,6 +155,8 @@ def export(options: ExportOptions) -> dict[str, Any]:
     The format hub is a folder by which weights are shared: weights, card, and README.md as a model card. `-m` takes it
     as a folder, and from the Hugging Face hub as hf://OWNER/NAME.
 
+    A shader for mpv is not checked, since it needs a GPU.
+
     Returns:
         Facts about the file, e.g. "largest_difference_to_pytorch".
 
@@ -165,7 +178,7 @@ def export(options: ExportOptions) -> dict[str, Any]:
         [output, *beside],
         [model, card_path(model), *input_files(*stores)],
     )
-    suffix = ".safetensors" if integer else ".pt2" if form == "pt2" else ".onnx"
+    suffix = ".safetensors" if integer else {"pt2": ".pt2", "mpv": ".glsl"}.get(form, ".onnx")
     if output.suffix != suffix:
         hint = "; for integers use --format int16 or int8" if output.suffix == ".safetensors" else ""
         raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}{hint}")
@@ -183,6 +196,8 @@ def export(options: ExportOptions) -> dict[str, Any]:
     post_filter = (options.overlap, options.patch, options.picture, options.max_qp, options.adaptable)
     if post_filter != (None, None, None, 63, False):
         raise ConfigError("patch, picture, overlap, largest QP and adaptable are options of the format nnpfc")
+    if form == "mpv":
+        return _export_shader(model, output, options.qp)
     if integer:
         return _export_integers(model, output, stores, options)
     if form == "pt2":
@@ -310,3 +325,47 @@ def _export_onnx(model: Path, output: Path, options: ExportOptions) -> dict[str,
     single_qp = (qp or 0) if form == "sadl" else None
     difference = export_onnx(output, network, qp=single_qp, card=card, half=options.fp16)
     return {"opset": OPSET, "halo": network.halo, "largest_difference_to_pytorch": difference}
+
+
+def _export_shader(model: Path, output: Path, qp: int | None) -> dict[str, Any]:
+    from codecnn.filtering import ASSUMED_QP
+    from codecnn.filtering.integer import is_integer
+    from codecnn.models import build_graph, load_model
+    from codecnn.models.graph import missing_planes, mpv_shader
+
+    if is_integer(model):
+        raise ConfigError(f"{model} holds integers: name the float weights for --format mpv")
+    network, card = load_model(model)
+    graph = build_graph(network)
+    missing = missing_planes(graph)
+    if missing:
+        advice = _player_advice(model)
+        raise ConfigError(f"players do not have the plane {missing[0]}, which {model.stem} takes: {advice}")
+    start = ASSUMED_QP if qp is None else qp
+    shader = mpv_shader(graph, re.sub(r"[^\w.+-]", "_", model.stem), start, card.nearest_qp)
+    with atomic_path(output) as part:
+        part.write_text(shader, encoding="ascii")
+    return {"passes": shader.count("//!HOOK"), "qp": start}
+
+
+def _player_advice(model: Path) -> str:
+    """Return which weights to export instead: for the same codec, of the same architecture or of like cost."""
+    from codecnn.filtering import served_codecs
+    from codecnn.models import ShippedWeights, shipped_weights
+
+    refused = next((weights for weights in shipped_weights() if weights.path == model), None)
+    if refused is None:
+        return "export weights that take decoded samples and the QP only, e.g. low_cost_17.hevc"
+    codec = served_codecs(refused.full_name)[0]
+
+    def distance(weights: ShippedWeights) -> tuple[bool, float]:
+        cost, other = (each.card.kmac_per_pixel or 0.0 for each in (weights, refused))
+        return weights.architecture != refused.architecture, abs(cost - other)
+
+    playable = [
+        weights
+        for weights in shipped_weights()
+        if {"rec_y", "rec_u", "rec_v", "qp"}.issuperset(weights.card.options["planes"])
+        and codec in served_codecs(weights.full_name)
+    ]
+    return f"export {min(playable, key=distance).full_name}"

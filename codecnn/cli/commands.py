@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
+from rich.markup import escape
 
 from codecnn.base.errors import UsageError
 from codecnn.base.options import Field, fields_of, summary_of, verb_of
@@ -101,7 +102,8 @@ def _parameter(field: Field) -> inspect.Parameter:
     """Return the parameter from which Typer makes an option or argument."""
     option = field.option
     kind = option.kind or (str if option.parse is not None and option.collect is None else _single(field.type))
-    shared: dict[str, Any] = {"help": option.help, "metavar": option.metavar, "min": option.minimum}
+    # Brackets in a help text are no markup of rich.
+    shared: dict[str, Any] = {"help": escape(option.help), "metavar": option.metavar, "min": option.minimum}
     shared |= {"max": option.maximum, "autocompletion": option.complete}
     default: Any = inspect.Parameter.empty
     if not option.required and (not field.required or NoneType in get_args(field.type)):

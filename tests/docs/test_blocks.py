@@ -63,7 +63,9 @@ def test_recipes_and_configurations_are_ones(page, text, monkeypatch):
     fields = {field.alias or name for name, field in Recipe.model_fields.items()}
     if value.keys() <= fields:
         whole = {"name": "mine", "sequences": [{"source": "clip_64x32.yuv", "split": "train"}]} | value
-        checked(Recipe, whole if whole.get("codec") == "streams" else {"qp": [32]} | whole, page.name)
+        checked(
+            Recipe, whole if whole.get("codec") == "streams" or "rate" in whole else {"qp": [32]} | whole, page.name
+        )
     else:
         own = yaml.safe_load((ROOT / "configs/demo.yaml").read_text("utf-8")) | {"store": "stores/demo"}
         if "stores" in value:

@@ -1,3 +1,5 @@
+from .mpv_shader import missing_planes as missing_planes
+from .mpv_shader import mpv_shader as mpv_shader
 from .nodes import GRAPH_TENSORS as GRAPH_TENSORS
 from .nodes import GRAPH_VALUES as GRAPH_VALUES
 from .nodes import MOVES as MOVES
