@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from codecnn.base.errors import CodecnnError
+from codecnn.base.errors import CodecnnError, ConfigError
 from codecnn.base.files import provenance, write_json
 from codecnn.codec.headers import output_pictures, read_headers
 from codecnn.codec.stream_qp import choose_qps
@@ -114,20 +114,27 @@ def psnr(samples: Plane, original: Plane) -> float:
 
 
 def networks_of(folder: Path) -> dict[str, Restore]:
-    """Load the ten networks by name."""
-    indices = {path.parent.name: path for path in (folder / "MODELS").glob("*/*.index")}
-    return {name: wdsr(read_tensorflow(path.with_suffix(""))) for name, path in sorted(indices.items())}
+    """Load the networks of `ASSIGNED` by name."""
+    networks = {}
+    for name in (name for names in ASSIGNED.values() for name in names):
+        index = next((folder / "MODELS" / name).glob("*.index"), None)
+        if index is None:
+            raise ConfigError(f"{folder} has no MODELS/{name}: fetch IVC-Projects/AV1_WARN and name its folder")
+        networks[name] = wdsr(read_tensorflow(index.with_suffix("")))
+    return networks
 
 
 def measure(
     clip: Path, stream: Path, crf: int, networks: dict[str, Restore], models: dict[str, NetworkFilter]
 ) -> dict[str, float]:
-    """Return the weighted PSNR in dB of the decoded pictures and of each filter."""
+    """Return the weighted luma PSNR in dB of the decoded pictures and of each filter."""
     types = [str(picture.slice_type) for picture in output_pictures(read_headers(stream))]
-    (qp,) = choose_qps(stream, all_intra_weights=False).qps
+    qps = choose_qps(stream, all_intra_weights=False).qps
     assigned = ASSIGNED[min(ASSIGNED, key=lambda level: abs(level - crf))]
     sums: dict[str, float] = {}
     with open_video(clip) as source, open_video(stream) as video:
+        if len(source) <= max(PICTURES) or source.format.bit_depth != 8:
+            raise ConfigError(f"{clip} is no video of 8 bits and {max(PICTURES) + 1} pictures or more: leave it out")
         for number, weight in PICTURES.items():
             decoded, original = video[number].y, source[number].y
             before = psnr(decoded, original)
@@ -136,7 +143,7 @@ def measure(
             for name, model in models.items():
                 beside = slice_type_plane(model.planes, types[number], video.format)
                 beside |= temporal_source(model.planes, video)(number)
-                psnrs[name] = psnr(model.luma(decoded, qp, 8, beside), original)
+                psnrs[name] = psnr(model.luma(decoded, qps[number if len(qps) > 1 else 0], 8, beside), original)
             for name, value in psnrs.items():
                 sums[name] = sums.get(name, 0) + weight * value
     return sums
