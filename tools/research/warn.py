@@ -179,15 +179,19 @@ def main() -> None:
 
 def print_table(curves: Mapping[str, Curves]) -> None:
     """Print the mean and worst BD-rate of each filter over two anchors, from the curves of each clip."""
-    print("| filters of the encoder | filter | over the same stream | worst clip | over all filters | worst clip |")
-    print("|---|---|---:|---:|---:|---:|")
+    print(
+        "| loop filters | filter | over the same stream | worst clip | over all filters | worst clip | cells that lose |"
+    )
+    print("|---|---|---:|---:|---:|---:|---:|")
     for row in next(iter(curves.values())):
         filters, _, name = row.partition(": ")
         cells = [filters, name]
         for anchor in (f"{filters}: decoded", "all filters: decoded"):
             rates = [bd_rate(curve[anchor], curve[row]) for curve in curves.values()]
             cells += [f"{np.mean(rates):+.2f} %", f"{max(rates):+.2f} %"]
-        print(f"| {' | '.join(cells)} |")
+        pairs = [zip(curve[f"{filters}: decoded"], curve[row], strict=True) for curve in curves.values()]
+        losses = [after < before for pair in pairs for (_, before), (_, after) in pair]
+        print(f"| {' | '.join(cells)} | {sum(losses)} of {len(losses)} |")
 
 
 if __name__ == "__main__":
