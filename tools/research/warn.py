@@ -179,9 +179,7 @@ def main() -> None:
 
 def print_table(curves: Mapping[str, Curves]) -> None:
     """Print the mean and worst BD-rate of each filter over two anchors, from the curves of each clip."""
-    print(
-        "| loop filters | filter | over the same stream | worst clip | over all filters | worst clip | cells that lose |"
-    )
+    print("| in-loop | filter | over the same stream | worst clip | over all filters | worst clip | cells that lose |")
     print("|---|---|---:|---:|---:|---:|---:|")
     for row in next(iter(curves.values())):
         filters, _, name = row.partition(": ")
