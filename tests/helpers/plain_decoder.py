@@ -13,6 +13,7 @@ import numpy as np
 
 import codecnn.base.compiled
 import codecnn.vvc
+from codecnn.base.records import new_record
 
 
 @contextlib.contextmanager
@@ -55,8 +56,9 @@ with without_compilation():
     )
     from codecnn.vvc.decoder import frame as fr
     from codecnn.vvc.decoder import interpolation as ip  # noqa: F401
+    from codecnn.vvc.decoder import records as rc
     from codecnn.vvc.decoder import residual as residuals  # noqa: F401
-    from codecnn.vvc.decoder.initialise import new_frame  # noqa: F401
+    from codecnn.vvc.decoder.initialise import new_frame, no_motion  # noqa: F401
     from codecnn.vvc.syntax import log as lg  # noqa: F401
     from codecnn.vvc.syntax import state as st  # noqa: F401
 
@@ -81,14 +83,30 @@ class Checked(np.ndarray):
                 raise IndexError(f"the index {number} is negative")
 
 
+def as_checked(value):
+    """Return an array as `Checked`, and anything else as it is."""
+    return value.view(Checked) if isinstance(value, np.ndarray) else value
+
+
 def checked(function):
     """Return a function that calls `function` with its arrays as `Checked`."""
 
     def call(*arguments):
-        return function(*(a.view(Checked) if isinstance(a, np.ndarray) else a for a in arguments))
+        return function(*map(as_checked, arguments))
 
     call.__name__ = function.__name__
     return call
+
+
+def vectors_of(cells, field="mv"):
+    """Return the vectors of cells of motion, x and y of L0, then of L1, shape (rows, columns, 4)."""
+    return np.stack([cells[field][axis][..., i] for i in range(2) for axis in ("x", "y")], -1)
+
+
+def put_vectors(cells, values):
+    """Set the vectors of cells of motion; the last axis of `values` is x and y of L0, then of L1."""
+    for number in range(4):
+        cells["mv"]["xy"[number % 2]][..., number // 2] = values[..., number]
 
 
 def empty_frame(bit_depth):
@@ -99,10 +117,10 @@ def empty_frame(bit_depth):
     p[fr.TRANSFORM_RANGE], p[fr.MAX_TB] = 15, 64
     scratch = np.concatenate([np.zeros(fr.SCRATCH, np.int32), fr.TABLES])
     known = np.ones((fr.KNOWN, SIDE // 4, SIDE // 4), np.int32)
-    motion = np.full((fr.MOTION, SIDE // 4, SIDE // 4), -1, np.int32)
     planes, log = np.zeros(2 * SIDE * SIDE, np.int32), np.zeros(4096, np.int64)
-    collocated = np.zeros((fr.STORED, 1, 1), np.int32)
-    return fr.Frame(p, scratch, planes, known, log, motion, np.zeros(1, np.uint16), collocated)
+    records = [new_record(kind) for kind in (rc.InterSlice, rc.InterUnit, rc.Candidates)]
+    motion, collocated = no_motion(SIDE // 4, SIDE // 4), np.zeros((1, 1), rc.COLLOCATED_CELL)
+    return fr.Frame(p, scratch, planes, known, log, *records, motion, np.zeros(1, np.uint16), collocated)
 
 
 def random_frame(rng, bit_depth, sub=(0, 0), smooth=0):

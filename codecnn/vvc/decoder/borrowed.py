@@ -11,6 +11,8 @@ import numpy.typing as npt
 from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.base.compiled import compiled, pointer
+from codecnn.base.records import Records
+from codecnn.vvc.decoder.records import MOTION_CELL
 
 
 @compiled
@@ -27,3 +29,11 @@ def borrowed_numbers(array: npt.NDArray[np.int64]) -> Any:
     if not array.flags.c_contiguous:
         raise ValueError("the array is not contiguous")
     return carray(pointer(array.ctypes.data), array.shape, np.int64)
+
+
+@compiled
+def borrowed_motion(array: Records) -> Any:
+    """Return a view without reference count of cells of type MOTION_CELL, which must be contiguous."""
+    if not array.flags.c_contiguous:
+        raise ValueError("the array is not contiguous")
+    return carray(pointer(array.ctypes.data), array.shape, MOTION_CELL)

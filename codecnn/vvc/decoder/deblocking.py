@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_digest
+from codecnn.base.records import Records
 from codecnn.vvc.decoder import block_state as bk
 from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.borrowed import borrowed_numbers, borrowed_samples
+from codecnn.vvc.decoder.borrowed import borrowed_motion, borrowed_numbers, borrowed_samples
 from codecnn.vvc.decoder.edge_filters import Samples, adapted_qp, filter_chroma, filter_luma
+from codecnn.vvc.decoder.records import MotionCell, int64
 from codecnn.vvc.syntax import state as st
 
 Ints = npt.NDArray[np.int64]
@@ -40,7 +42,7 @@ subpicture, and beta_offset_div2 and tc_offset_div2 of Y, Cb and Cr.
 
 @compiled
 def may_cross(p: Ints, slices: Cells, first: int, second: int) -> bool:
-    """Return True if deblocking may cross the edge between blocks of two regions (slice and tile, `log.U_REGION`)."""
+    """Return True if deblocking may cross the edge between blocks of two regions (`log.CodingUnit.region`)."""
     if first == second:
         return True
     if first == 0:
@@ -58,7 +60,7 @@ def may_cross(p: Ints, slices: Cells, first: int, second: int) -> bool:
 
 
 @compiled
-def luma_edge(known: Cells, motion: Cells, row: int, column: int, horizontal: int) -> int:
+def luma_edge(known: Cells, motion: Records, row: int, column: int, horizontal: int) -> int:
     """Derive the left or upper edge of a cell, packed as described at `LUMA_V`.
 
     Args:
@@ -74,10 +76,10 @@ def luma_edge(known: Cells, motion: Cells, row: int, column: int, horizontal: in
     q = known[fr.BLOCKS, row, column]
     transform = q & (bk.EDGE_TOP if horizontal else bk.EDGE_LEFT)
     unit = q & (bk.UNIT_TOP if horizontal else bk.UNIT_LEFT)
-    subblocks = q & bk.MODE_MASK == st.MODE_INTER and motion[fr.MODEL, row, column] > 0
+    subblocks = q & bk.MODE_MASK == st.MODE_INTER and motion[row, column].model > 0
     offset = 0
     if subblocks:
-        first = motion[fr.MOTION_Y, row, column] if horizontal else motion[fr.MOTION_X, row, column]
+        first = motion[row, column].y if horizontal else motion[row, column].x
         offset = 4 * (row if horizontal else column) - first
     # Affine units and temporal subblocks have edges every eight samples of the unit.
     predicted = unit or (subblocks and offset & 7 == 0)
@@ -96,10 +98,10 @@ def luma_edge(known: Cells, motion: Cells, row: int, column: int, horizontal: in
             length_p, length_q = 7 if size_p >= 5 else 3, 7 if size_q >= 5 else 3
         if subblocks:
             length_q = min(length_q, 5)
-        if p & bk.MODE_MASK == st.MODE_INTER and motion[fr.MODEL, row_p, column_p] > 0:
+        if p & bk.MODE_MASK == st.MODE_INTER and motion[row_p, column_p].model > 0:
             length_p = min(length_p, 5)
     else:
-        size = motion[fr.MOTION_H, row, column] if horizontal else motion[fr.MOTION_W, row, column]
+        size = motion[row, column].height if horizontal else motion[row, column].width
         length_p = length_q = subblock_length(known, row, column, horizontal, offset, size)
     return strength | length_p << 2 | length_q << 5
 
@@ -136,7 +138,7 @@ def subblock_length(known: Cells, row: int, column: int, horizontal: int, offset
 @compiled
 def luma_strength(
     known: Cells,
-    motion: Cells,
+    motion: Records,
     p: int,
     q: int,
     row_p: int,
@@ -176,34 +178,27 @@ def luma_strength(
         return 1
     if mode_p == st.MODE_IBC:
         return int(known[fr.VECTORS, row_p, column_p] != known[fr.VECTORS, row, column])
-    return int(mode_p == st.MODE_INTER and moved(motion, row_p, column_p, row, column))
+    return int(mode_p == st.MODE_INTER and moved(motion[row_p, column_p], motion[row, column]))
 
 
 @compiled
-def far(motion: Cells, list_p: int, list_q: int, row_p: int, column_p: int, row: int, column: int) -> bool:
+def far(p: MotionCell, q: MotionCell, list_p: int, list_q: int) -> bool:
     """Return True if two vectors differ by half a luma sample or more; an unused vector counts as zero."""
     x = y = 0
-    if motion[fr.SLOT_0 + list_p, row_p, column_p] >= 0:
-        x = motion[fr.MV_X0 + 2 * list_p, row_p, column_p]
-        y = motion[fr.MV_Y0 + 2 * list_p, row_p, column_p]
-    if motion[fr.SLOT_0 + list_q, row, column] >= 0:
-        x -= motion[fr.MV_X0 + 2 * list_q, row, column]
-        y -= motion[fr.MV_Y0 + 2 * list_q, row, column]
+    if p.slot[list_p] >= 0:
+        x, y = int64(p.mv[list_p].x), int64(p.mv[list_p].y)
+    if q.slot[list_q] >= 0:
+        x, y = x - q.mv[list_q].x, y - q.mv[list_q].y
     return abs(x) >= 8 or abs(y) >= 8
 
 
 @compiled
-def moved(motion: Cells, row_p: int, column_p: int, row: int, column: int) -> bool:
+def moved(p: MotionCell, q: MotionCell) -> bool:
     """Return True if two inter blocks have other reference pictures or vectors (clause 8.8.3.5)."""
-    p0, p1 = motion[fr.SLOT_0, row_p, column_p], motion[fr.SLOT_1, row_p, column_p]
-    q0, q1 = motion[fr.SLOT_0, row, column], motion[fr.SLOT_1, row, column]
-    if p0 == q0 and p1 == q1:
-        first = far(motion, 0, 0, row_p, column_p, row, column)
-        if not first and not far(motion, 1, 1, row_p, column_p, row, column):
-            return False
-    if p0 == q1 and p1 == q0:
-        first = far(motion, 0, 1, row_p, column_p, row, column)
-        return first or far(motion, 1, 0, row_p, column_p, row, column)
+    if p.slot[0] == q.slot[0] and p.slot[1] == q.slot[1] and not far(p, q, 0, 0) and not far(p, q, 1, 1):
+        return False
+    if p.slot[0] == q.slot[1] and p.slot[1] == q.slot[0]:
+        return far(p, q, 0, 1) or far(p, q, 1, 0)
     return True
 
 
@@ -227,11 +222,11 @@ def chroma_edge(known: Cells, row: int, column: int, horizontal: int) -> int:
     return edge
 
 
-def _edges_entry(sources: str) -> Callable[[Ints, Cells, Cells, Cells, Edges], str]:
+def _edges_entry(sources: str) -> Callable[[Ints, Cells, Records, Cells, Edges], str]:
     """Compile `derive_edges`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
-    def derive_edges(p: Ints, known: Cells, motion: Cells, slices: Cells, edges: Edges) -> str:
+    def derive_edges(p: Ints, known: Cells, motion: Records, slices: Cells, edges: Edges) -> str:
         """Derive the edges of a picture that deblocking filters, with their strengths and filter lengths.
 
         Args:
@@ -245,7 +240,7 @@ def _edges_entry(sources: str) -> Callable[[Ints, Cells, Cells, Cells, Edges], s
             Digest of the sources.
         """
         if COMPILED:
-            p, known, motion = borrowed_numbers(p), borrowed_samples(known), borrowed_samples(motion)
+            p, known, motion = borrowed_numbers(p), borrowed_samples(known), borrowed_motion(motion)
             slices, edges = borrowed_samples(slices), borrowed_samples(edges)
         edges[:] = 0
         for row in range(edges.shape[1]):

@@ -13,25 +13,24 @@ def predict_geometric(f: Frame, x: int, y: int, width: int, height: int, entry_0
     """Predict both parts of a unit over the whole unit and blend them.
 
     Args:
-        f: State of the picture; the vectors of the parts are in `fr.MOTION_OF_UNIT`.
+        f: State of the picture; the vectors of the parts are in `f.unit.motion`.
         x: Column of the unit in luma samples.
         y: Row of the unit in luma samples.
         width: Width of the unit, at most 64.
         height: Height of the unit, at most 64.
-        entry_0: Position of the reference picture list entry of part 0 in `Frame.p`.
-        entry_1: Position of the reference picture list entry of part 1.
+        entry_0: Reference picture list entry of part 0, as `ref_pic` takes it.
+        entry_1: Reference picture list entry of part 1.
     """
-    p = f.p
-    at = fr.MOTION_OF_UNIT + fr.UNIT_MV
+    p, mv = f.p, f.unit.motion.mv
     second = fr.PREDICTED + fr.INTER_BLOCK
     for component in range(3 if p[fr.CHROMA] else 1):
         sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
         left, top, columns, rows = x >> sub_x, y >> sub_y, width >> sub_x, height >> sub_y
         stride_0 = predict_from(
-            f, entry_0, component, left, top, columns, rows, left, top, p[at], p[at + 1], REGULAR, fr.PREDICTED
+            f, entry_0, component, left, top, columns, rows, left, top, mv[0].x, mv[0].y, REGULAR, fr.PREDICTED
         )
         stride_1 = predict_from(
-            f, entry_1, component, left, top, columns, rows, left, top, p[at + 2], p[at + 3], REGULAR, second
+            f, entry_1, component, left, top, columns, rows, left, top, mv[1].x, mv[1].y, REGULAR, second
         )
         blend(f, component, x, y, width, height, stride_0, stride_1)
 
@@ -52,7 +51,7 @@ def blend(f: Frame, component: int, x: int, y: int, width: int, height: int, str
     """
     p, s, planes = f.p, f.s, f.planes
     sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
-    partition = p[fr.MOTION_OF_UNIT + fr.UNIT_PARTITION] & 63
+    partition = f.unit.merge_gpm_partition_idx & 63
     angle, distance = PARTITIONS[partition, 0], PARTITIONS[partition, 1]
     sign = -1 if 13 <= angle <= 27 else 1
     along_x, along_y = sign * DISPLACEMENT[angle], sign * DISPLACEMENT[(angle + 8) % 32]

@@ -1,11 +1,12 @@
 """Initialisation of the state of a picture and of its slices from parameter sets and headers."""
 
 import numpy as np
-import numpy.typing as npt
 
 from codecnn.base.errors import FormatError
+from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import TABLES
+from codecnn.vvc.decoder.records import COLLOCATED_CELL, MOTION_CELL, Candidates, InterSlice, InterUnit
 from codecnn.vvc.syntax import (
     LMCS_APS,
     SCALING_APS,
@@ -49,15 +50,25 @@ def new_frame(picture: ParsedPicture) -> tuple[fr.Frame, list[tuple[int, int]]]:
         np.zeros(total, np.int32),
         np.zeros((fr.KNOWN, height // 4, width // 4), np.int32),
         np.zeros(0, np.int64),
-        np.full((fr.MOTION, height // 4, width // 4), -1, np.int32),
+        new_record(InterSlice),
+        new_record(InterUnit),
+        new_record(Candidates),
+        no_motion(height // 4, width // 4),
         np.zeros(1, np.uint16),
-        np.zeros((fr.STORED, 1, 1), np.int32),
+        np.zeros((1, 1), COLLOCATED_CELL),
     ), sizes
 
 
-def put_slice(p: npt.NDArray[np.int64], part: Slice) -> LumaMapping | None:
-    """Set the values of a slice in `Frame.p`; return its luma mapping, if it has one."""
-    h, ph = part.header, part.picture_header
+def no_motion(rows: int, columns: int) -> Records:
+    """Return cells of `Frame.motion` of a picture without inter units: all their numbers are -1."""
+    cells = np.empty((rows, columns), MOTION_CELL)
+    cells.view(np.int32)[...] = -1
+    return cells
+
+
+def put_slice(f: fr.Frame, part: Slice) -> LumaMapping | None:
+    """Set the values of a slice in `f.p` and `f.slice`; return its luma mapping, if it has one."""
+    p, h, ph = f.p, part.header, part.picture_header
     sps, pps = ph.sps, ph.pps
     p[fr.ACROSS_TILES], p[fr.ACROSS_SLICES] = pps.tiles.filter_across_tiles, pps.tiles.filter_across_slices
     for first, places in zip((fr.COLUMNS, fr.ROWS), ph.virtual_boundaries, strict=True):
@@ -67,10 +78,8 @@ def put_slice(p: npt.NDArray[np.int64], part: Slice) -> LumaMapping | None:
     for i, offsets in enumerate(pps.chroma_qp_offset_list):
         at = fr.QP_LIST + 3 * (i + 1)
         p[at : at + len(offsets)] = offsets
-    p[fr.SLICE_IS_B], p[fr.POC] = h.slice_type == "B", part.poc
-    p[fr.ACTIVE_0], p[fr.ACTIVE_1] = h.num_ref_idx_active
     if h.slice_type != "I":
-        _put_inter(p, part)
+        _put_inter(f.slice, part)
     p[fr.LISTS] = h.sh_explicit_scaling_list_used_flag
     p[fr.LISTS_FOR_LFNST] = not sps.sps_scaling_matrix_for_lfnst_disabled_flag
     p[fr.LISTS_NOT_FOR_ACT] = sps.lists_disabled_for_act[0] if sps.lists_disabled_for_act else -1
@@ -92,40 +101,42 @@ def put_slice(p: npt.NDArray[np.int64], part: Slice) -> LumaMapping | None:
     return mapping
 
 
-def _put_inter(p: npt.NDArray[np.int64], part: Slice) -> None:
-    """Set the values of a P or B slice in `Frame.p`, except for its reference picture lists."""
+def _put_inter(s: InterSlice, part: Slice) -> None:
+    """Set the values of a P or B slice, except for its reference picture lists."""
     h, ph = part.header, part.picture_header
     sps, pps = ph.sps, ph.pps
-    p[fr.BDOF] = sps.sps_bdof_enabled_flag and not ph.ph_bdof_disabled_flag
-    p[fr.DMVR] = sps.sps_dmvr_enabled_flag and not ph.ph_dmvr_disabled_flag
-    p[fr.PROF] = sps.sps_affine_prof_enabled_flag and not ph.ph_prof_disabled_flag
-    p[fr.WEIGHTED] = pps.pps_weighted_pred_flag if h.slice_type == "P" else pps.pps_weighted_bipred_flag
-    p[fr.LOG2_DENOMINATOR], p[fr.LOG2_DENOMINATOR_C] = h.weights.log2_denominator, h.weights.log2_denominator_c
-    p[fr.TEMPORAL], p[fr.TEMPORAL_SUBBLOCKS] = ph.ph_temporal_mvp_enabled_flag, sps.sps_sbtmvp_enabled_flag
-    p[fr.COLLOCATED_LIST], p[fr.COLLOCATED_ENTRY] = h.collocated
-    p[fr.NO_BACKWARD] = all(poc <= part.poc for entries in part.references for _, poc in entries)
-    p[fr.MAX_MERGE], p[fr.MAX_GPM_MERGE] = sps.max_num_merge_cand, sps.max_num_gpm_merge_cand
-    p[fr.MAX_SUBBLOCK_MERGE] = sps.max_num_subblock_merge_cand
-    if not sps.sps_affine_enabled_flag:
-        # Without affine, temporal subblocks are the only candidate.
-        p[fr.MAX_SUBBLOCK_MERGE] = sps.sps_sbtmvp_enabled_flag and ph.ph_temporal_mvp_enabled_flag
-    p[fr.PARALLEL_LEVEL], p[fr.MMVD_FULL_SAMPLES] = sps.log2_parallel_merge_level, ph.ph_mmvd_fullpel_only_flag
-    p[fr.AFFINE], p[fr.AFFINE_SIX] = sps.sps_affine_enabled_flag, sps.sps_6param_affine_enabled_flag
-    p[fr.AMVR], p[fr.AFFINE_AMVR] = sps.sps_amvr_enabled_flag, sps.sps_affine_amvr_enabled_flag
-    p[fr.BCW_ENABLED] = sps.sps_bcw_enabled_flag
-    p[fr.WRAPAROUND], p[fr.COLLOCATED_X] = pps.wraparound_offset, sps.sps_chroma_horizontal_collocated_flag
-    p[fr.WINDOW_LEFT] = pps.scaling_window.left << sps.log2_sub_width_c
-    p[fr.WINDOW_TOP] = pps.scaling_window.top << sps.log2_sub_height_c
+    s.is_b, s.poc = h.slice_type == "B", part.poc
+    s.num_ref_idx_active[0], s.num_ref_idx_active[1] = h.num_ref_idx_active
+    s.bdof_enabled = sps.sps_bdof_enabled_flag and not ph.ph_bdof_disabled_flag
+    s.dmvr_enabled = sps.sps_dmvr_enabled_flag and not ph.ph_dmvr_disabled_flag
+    s.prof_enabled = sps.sps_affine_prof_enabled_flag and not ph.ph_prof_disabled_flag
+    s.weighted_pred_flag = pps.pps_weighted_pred_flag if h.slice_type == "P" else pps.pps_weighted_bipred_flag
+    s.log2_weight_denom[0] = h.weights.log2_denominator
+    s.log2_weight_denom[1] = s.log2_weight_denom[2] = h.weights.log2_denominator_c
+    s.ph_temporal_mvp_enabled_flag, s.sps_sbtmvp_enabled_flag = (
+        ph.ph_temporal_mvp_enabled_flag,
+        sps.sps_sbtmvp_enabled_flag,
+    )
+    s.collocated_list, s.collocated_ref_idx = h.collocated
+    s.no_backward_pred_flag = all(poc <= part.poc for entries in part.references for _, poc in entries)
+    s.max_num_merge_cand = sps.max_num_merge_cand
+    s.log2_par_mrg_level = sps.log2_parallel_merge_level
+    s.ph_mmvd_fullpel_only_flag = ph.ph_mmvd_fullpel_only_flag
+    s.sps_affine_enabled_flag = sps.sps_affine_enabled_flag
+    s.sps_6param_affine_enabled_flag = sps.sps_6param_affine_enabled_flag
+    s.ref_wraparound_offset = pps.wraparound_offset
+    s.sps_chroma_horizontal_collocated_flag = sps.sps_chroma_horizontal_collocated_flag
+    s.window_left = pps.scaling_window.left << sps.log2_sub_width_c
+    s.window_top = pps.scaling_window.top << sps.log2_sub_height_c
     width, height = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
     subpicture = sps.subpictures[h.subpicture]
-    p[fr.TREATED_AS_PICTURE] = len(sps.subpictures) > 1 and subpicture.treated_as_picture
-    p[fr.SUBPICTURE_LEFT], p[fr.SUBPICTURE_TOP] = 0, 0
-    p[fr.SUBPICTURE_RIGHT], p[fr.SUBPICTURE_BOTTOM] = width, height
-    if p[fr.TREATED_AS_PICTURE]:
+    s.subpic_treated_as_pic = len(sps.subpictures) > 1 and subpicture.treated_as_picture
+    s.subpic_left, s.subpic_top, s.subpic_right, s.subpic_bottom = 0, 0, width, height
+    if s.subpic_treated_as_pic:
         size = sps.ctb_log2_size_y
-        p[fr.SUBPICTURE_LEFT], p[fr.SUBPICTURE_TOP] = subpicture.x << size, subpicture.y << size
-        p[fr.SUBPICTURE_RIGHT] = min(width, (subpicture.x + subpicture.width) << size)
-        p[fr.SUBPICTURE_BOTTOM] = min(height, (subpicture.y + subpicture.height) << size)
+        s.subpic_left, s.subpic_top = subpicture.x << size, subpicture.y << size
+        s.subpic_right = min(width, (subpicture.x + subpicture.width) << size)
+        s.subpic_bottom = min(height, (subpicture.y + subpicture.height) << size)
 
 
 def _parameter_set(part: Slice, kind: int, number: int, what: str) -> bytes:

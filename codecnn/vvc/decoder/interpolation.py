@@ -10,6 +10,7 @@ import numpy as np
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, clip
+from codecnn.vvc.decoder.records import RefPicListEntry
 from codecnn.vvc.intra import CUBIC_FILTER
 
 U = np.uint64
@@ -191,6 +192,12 @@ def filter_four(f: Frame, source: int, step: int, count: int, kind: int, fractio
 
 
 @compiled
+def ref_pic(f: Frame, entry: int) -> RefPicListEntry:
+    """Return an entry of a reference picture list by 16 * X + refIdxLX."""
+    return f.slice.ref_pic_list[entry >> 4 & 1, entry & 15]
+
+
+@compiled
 def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, int, int]:
     """Return the first and last column and the first and last row of a reference that may be used.
 
@@ -198,19 +205,19 @@ def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, i
 
     Args:
         f: State of the picture.
-        reference: Position of the entry of the reference picture list in `Frame.p`.
+        reference: Reference picture list entry, as `ref_pic` takes it.
         component: 0 Y, 1 Cb, 2 Cr.
     """
-    p = f.p
+    p, s, ref = f.p, f.slice, ref_pic(f, reference)
     sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
-    right = (p[reference + fr.REF_WIDTH] >> sub_x) - 1
-    bottom = (p[reference + fr.REF_HEIGHT] >> sub_y) - 1
+    right = (ref.width >> sub_x) - 1
+    bottom = (ref.height >> sub_y) - 1
     left = top = 0
-    if p[fr.TREATED_AS_PICTURE]:
-        right = clip((p[fr.SUBPICTURE_RIGHT] >> sub_x) - 1, 0, right)
-        bottom = clip((p[fr.SUBPICTURE_BOTTOM] >> sub_y) - 1, 0, bottom)
-        left = clip(p[fr.SUBPICTURE_LEFT] >> sub_x, 0, right)
-        top = clip(p[fr.SUBPICTURE_TOP] >> sub_y, 0, bottom)
+    if s.subpic_treated_as_pic:
+        right = clip((s.subpic_right >> sub_x) - 1, 0, right)
+        bottom = clip((s.subpic_bottom >> sub_y) - 1, 0, bottom)
+        left = clip(s.subpic_left >> sub_x, 0, right)
+        top = clip(s.subpic_top >> sub_y, 0, bottom)
     return left, right, top, bottom
 
 
@@ -242,7 +249,7 @@ def fetch(
 
     Args:
         f: State of the picture.
-        reference: Position of the entry of the reference picture list in `Frame.p`.
+        reference: Reference picture list entry, as `ref_pic` takes it.
         component: 0 Y, 1 Cb, 2 Cr.
         x: Column of the block in the component, maybe outside of the picture.
         y: Row of the block in the component, maybe outside of the picture.
@@ -253,13 +260,13 @@ def fetch(
         window_w: Number of columns of these samples.
         window_h: Number of rows of these samples.
     """
-    p, s, samples = f.p, f.s, f.references
-    if p[reference + fr.REF_WIDTH] <= 0:
+    p, s, samples, ref = f.p, f.s, f.references, ref_pic(f, reference)
+    if ref.width <= 0:
         p[fr.FAULT] = fr.FAULT_REFERENCE
         for i in range(fr.FETCHED, fr.FETCHED + width * height):
             s[i] = 1 << (p[fr.BIT_DEPTH] - 1)
         return
-    first, stride = p[reference + fr.REF_AT + component], p[reference + fr.REF_STRIDE + component]
+    first, stride = ref.start[component], ref.stride[component]
     left, right, top, bottom = sample_bounds(f, reference, component)
     last_x, last_y = window_x + window_w - 1, window_y + window_h - 1
     inside = x >= max(left, window_x) and x + width - 1 <= min(right, last_x)
@@ -270,10 +277,10 @@ def fetch(
                 s[out + U(k)] = samples[source + U(k)]
         return
     sub_x = p[fr.SUB_X] if component else 0
-    offset = p[fr.WRAPAROUND] >> sub_x
-    if p[fr.TREATED_AS_PICTURE] or p[reference + fr.REF_SCALED]:
+    offset = f.slice.ref_wraparound_offset >> sub_x
+    if f.slice.subpic_treated_as_pic or ref.scaled:
         offset = 0
-    picture_w = p[reference + fr.REF_WIDTH] >> sub_x
+    picture_w = ref.width >> sub_x
     for row in range(height):
         line = first + clip(clip(y + row, window_y, last_y), top, bottom) * stride
         to = fr.FETCHED + row * width
@@ -319,7 +326,7 @@ def interpolate(
 
     Args:
         f: State of the picture.
-        reference: Position of the entry of the reference picture list in `Frame.p`.
+        reference: Reference picture list entry, as `ref_pic` takes it.
         component: 0 Y, 1 Cb, 2 Cr.
         x: Column of the block in its component.
         y: Row of the block in its component.

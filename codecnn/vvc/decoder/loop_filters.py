@@ -103,7 +103,7 @@ def usable_ctus(picture: ParsedPicture, regions: npt.NDArray[np.int32]) -> npt.N
 
     Args:
         picture: The picture.
-        regions: Slice and tile of each CTU (`log.U_REGION`), shape (rows, columns).
+        regions: Slice and tile of each CTU (`log.CodingUnit.region`), shape (rows, columns).
 
     Returns:
         Bit 3 * row + column is set if the CTU at that place of the 3x3 CTUs around it is inside the picture and no

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from codecnn.base.compiled import compiled_once
 from codecnn.base.errors import ConfigError, FormatError, UnsupportedError
+from codecnn.base.records import Records
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.coding_units import reconstruct_units
 from codecnn.vvc.decoder.deblocking import LUMA_H, LUMA_V
@@ -86,7 +87,7 @@ class Reconstruction:
         frame: Its state after the last coding unit.
         images: Components by kind of plane, each (h, w), not cropped; `dbf`, `sao` and `rec` only if it is filtered.
         edges: Edges for deblocking, None if neither filters nor strengths are needed.
-        lists: For each slice its p[LISTS_OF_REFERENCES :].
+        lists: For each slice its RefPicList, shape (2, 16).
         mappings: Luma mappings of the slices that have one by slice index; luma of `pred` in `images` is still mapped.
         reference: Components that later pictures refer to; `images["rec"]` unless a hook filters behind the loop.
         proven: False if a hook found that the output is not that of the encoder.
@@ -96,7 +97,7 @@ class Reconstruction:
     frame: fr.Frame
     images: dict[str, list[Plane]]
     edges: Plane | None
-    lists: list[npt.NDArray[np.int64]]
+    lists: list[Records]
     mappings: dict[int, LumaMapping]
     reference: list[Plane]
     proven: bool = True
@@ -114,7 +115,7 @@ class Reconstruction:
 
     def _plane(self, kind: str, suffix: str) -> Plane:
         if kind == "motion":
-            return np.array(self.frame.motion[fr.MODEL])
+            return np.array(self.frame.motion["model"])
         if kind in ("mv", "ref_idx"):
             return self._motion(kind, int(suffix[1]))
         if kind == "bs":
@@ -141,13 +142,13 @@ class Reconstruction:
 
     def _motion(self, kind: str, number: int) -> Plane:
         motion = self.frame.motion
-        index = motion[fr.REF_0 + number]
+        ref_idx = motion["ref_idx"][..., number]
         if kind == "mv":
-            vectors = motion[fr.MV_X0 + 2 * number : fr.MV_X0 + 2 * number + 2]
-            return np.where(index >= 0, vectors, 0).transpose(1, 2, 0).copy()
+            vectors = np.stack([motion["mv"][axis][..., number] for axis in ("x", "y")], -1)
+            return np.where(ref_idx[..., None] >= 0, vectors, 0)
         slices = np.maximum(self.frame.known[fr.LUMA_REGION] - 1, 0) // fr.SLICE_REGIONS
-        pocs = np.stack([numbers.reshape(2, 16, fr.REFERENCE)[number, :, fr.REF_POC] for numbers in self.lists])
-        return np.where(index >= 0, pocs[slices, np.maximum(index, 0)], NO_REFERENCE).astype(np.int32)
+        pocs = np.stack([entries["poc"][number] for entries in self.lists])
+        return np.where(ref_idx >= 0, pocs[slices, np.maximum(ref_idx, 0)], NO_REFERENCE).astype(np.int32)
 
 
 def check_planes(names: Sequence[str], sps: SequenceParameterSet, allowed: Sequence[str] = PLANES) -> None:
@@ -230,19 +231,18 @@ def reconstruct_picture(
         )
     frame, sizes = new_frame(picture)
     mappings: dict[int, LumaMapping] = {}
-    lists: list[npt.NDArray[np.int64]] = []
+    lists: list[Records] = []
     ctbs = np.zeros((st.CTB_MAPS, 0, 0), np.int32)
     for ctus in parsed_ctus(picture, _LOG_SIZE):
         ctbs = ctus.ctbs
         if ctus.number == len(lists):
-            mapping = put_slice(frame.p, ctus.part)
+            mapping = put_slice(frame, ctus.part)
             if mapping is not None:
                 mappings[ctus.number] = mapping
             if buffer is not None:
-                collocated = buffer.put_references(frame.p, ctus.part, picture)
+                collocated = buffer.put_references(frame.slice, ctus.part, picture)
                 frame = frame._replace(references=buffer.samples, collocated=collocated)
-            first = fr.LISTS_OF_REFERENCES
-            lists.append(frame.p[first : first + 2 * 16 * fr.REFERENCE].copy())
+            lists.append(np.array(frame.slice.ref_pic_list))
         with compiled_once(reconstruct_units, "the reconstruction of pictures", "two minutes"):
             reconstruct_units(frame._replace(log=ctus.log), len(ctus.log))
         if frame.p[fr.FAULT]:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tests.helpers.plain_decoder import SIDE, block_state, checked, deblocking, empty_frame, fr, lg, st
+from codecnn.base.records import record_at
+from tests.helpers.plain_decoder import SIDE, block_state, checked, deblocking, empty_frame, fr, lg, put_vectors, st
 
 FORMATS = ((1, 1), (1, 0), (0, 0))
 
@@ -136,13 +137,8 @@ def differ(f, p, q):
     """Return True if the motion of two samples differs as deblocking counts it."""
     motions = []
     for y, x in (p, q):
-        cell = f.motion[:, y >> 2, x >> 2].tolist()
-        pairs = [
-            (cell[fr.SLOT_0 + i], (cell[fr.MV_X0 + 2 * i], cell[fr.MV_Y0 + 2 * i]))
-            for i in range(2)
-            if cell[fr.SLOT_0 + i] >= 0
-        ]
-        motions.append(pairs)
+        cell = f.motion[y >> 2, x >> 2]
+        motions.append([(cell.slot[i], (cell.mv[i].x, cell.mv[i].y)) for i in range(2) if cell.slot[i] >= 0])
     first, second = motions
     if sorted(slot for slot, _ in first) != sorted(slot for slot, _ in second):
         return True
@@ -166,8 +162,9 @@ def test_edges_of_random_units(number):
     p[fr.ACROSS_TILES], p[fr.ACROSS_SLICES] = number % 2, number < 3
     if number == 4:
         p[fr.COLUMNS], p[fr.ROWS] = 64, 72
-    f.motion[:] = rng.integers(-6, 7, f.motion.shape) * rng.integers(0, 2, f.motion.shape)
-    f.motion[fr.SLOT_0 : fr.SLOT_1 + 1] = rng.integers(-1, 2, (2, *f.motion.shape[1:]))
+    shape = (*f.motion.shape, 4)
+    put_vectors(f.motion, rng.integers(-6, 7, shape) * rng.integers(0, 2, shape))
+    f.motion["slot"] = rng.integers(-1, 2, (*shape[:2], 2))
     # Two slices, the upper one of two tiles, each a part of another subpicture.
     f.known[fr.LUMA_REGION, : side // 8] = 1
     f.known[fr.LUMA_REGION, : side // 8, side // 8 :] = 2
@@ -186,18 +183,14 @@ def test_edges_of_random_units(number):
         x, y, w, h = unit[:4]
         vector = [int(value) for value in rng.integers(-2, 0, 2)]
         f.log[: lg.UNIT_HEADER] = 0
-        f.log[lg.U_X : lg.U_H + 1] = unit[:4]
-        f.log[lg.U_PRED_MODE], f.log[lg.U_BDPCM] = unit.mode, unit.bdpcm
-        f.log[lg.U_BDPCM_C], f.log[lg.U_QP] = unit.bdpcm, index % 50
-        f.log[lg.U_VECTOR_X], f.log[lg.U_VECTOR_Y] = vector
-        f.log[lg.U_CIIP] = unit.ciip
-        cells = np.s_[y >> 2 : (y + h) >> 2, x >> 2 : (x + w) >> 2]
-        planes = (fr.MODEL, fr.MOTION_X, fr.MOTION_Y, fr.MOTION_W, fr.MOTION_H)
-        for plane, value in zip(planes, (unit.model, x, y, w, h), strict=True):
-            f.motion[plane][cells] = value
+        cu = record_at(f.log, 0, lg.CODING_UNIT)
+        cu.x, cu.y, cu.width, cu.height = unit[:4]
+        cu.pred_mode, cu.intra_bdpcm_luma_flag, cu.intra_bdpcm_chroma_flag = unit.mode, unit.bdpcm, unit.bdpcm
+        cu.qp_y, cu.ciip_flag, cu.bv.x, cu.bv.y = index % 50, unit.ciip, *vector
+        cells = f.motion[y >> 2 : (y + h) >> 2, x >> 2 : (x + w) >> 2]
         if unit.mode == st.MODE_INTER and unit.model == 0:
-            for plane in (*range(fr.MV_X0, fr.MV_Y1 + 1), fr.SLOT_0, fr.SLOT_1):
-                f.motion[plane][cells] = f.motion[plane, y >> 2, x >> 2]
+            cells[...] = cells[0, 0]
+        cells["model"], cells["x"], cells["y"], cells["width"], cells["height"] = unit.model, x, y, w, h
         area = np.s_[y : y + h, x : x + w]
         maps["unit"][area], maps["vector"][area] = index + 1, 100 * vector[0] + vector[1]
         blocks = transform_blocks(rng, unit)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from codecnn.base.records import record_at
 from codecnn.vvc.intra import predict_modes_reference
 from tests.helpers.plain_decoder import (
     SIDE,
@@ -176,10 +177,10 @@ def test_linear_model_inside_and_at_the_edges_of_picture_and_ctu(sub, collocated
 def unit_in_log(f, x, y, width, height, mode, facts):
     """Write a coding unit without transform units to the beginning of the log."""
     f.log[: lg.UNIT_HEADER] = 0
-    f.log[lg.U_X], f.log[lg.U_Y], f.log[lg.U_W], f.log[lg.U_H] = x, y, width, height
-    f.log[lg.U_PRED_MODE], f.log[lg.U_TREE] = mode, st.SINGLE
-    for position, value in facts.items():
-        f.log[position] = value
+    cu = record_at(f.log, 0, lg.CODING_UNIT)
+    cu.x, cu.y, cu.width, cu.height, cu.pred_mode, cu.tree = x, y, width, height, mode, st.SINGLE
+    for field, value in facts.items():
+        setattr(cu, field, value)
 
 
 def palette_samples(values, qp, least_qp, bit_depth):
@@ -199,7 +200,7 @@ def test_palette_units_with_escape_values(bit_depth, sub, qp):
     offset = 6 * (bit_depth - 8)
     for kind in range(3):
         f.p[fr.QP_TABLE + fr.QP_TABLE_SIZE * kind :][: 64 + offset] = np.arange(-offset, 64)
-    unit_in_log(f, 64, 32, 16, 8, st.MODE_PALETTE, {lg.U_QP: qp})
+    unit_in_log(f, 64, 32, 16, 8, st.MODE_PALETTE, {"qp_y": qp})
     at = lg.UNIT_HEADER
     expected = []
     for component in range(3):
@@ -222,7 +223,7 @@ def test_block_copy_and_a_vector_to_samples_that_are_not_reconstructed(sub):
     rng = np.random.default_rng(0)
     f, recon, pred = random_frame(rng, 10, sub)
     before = [plane.copy() for plane in recon]
-    unit_in_log(f, 64, 64, 16, 8, st.MODE_IBC, {lg.U_VECTOR_X: -24, lg.U_VECTOR_Y: -16})
+    unit_in_log(f, 64, 64, 16, 8, st.MODE_IBC, {"bv": (-24, -16)})
     coding_units.block_copy_unit(f)
     for component in range(3):
         sx, sy = sub if component else (0, 0)
