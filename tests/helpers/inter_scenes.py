@@ -31,7 +31,7 @@ class Scene:
                 entry.start[component], entry.stride[component] = at, shape[1]
                 at += plane.size
         self.f = f._replace(references=np.concatenate(parts).astype(np.uint16))
-        self.p, self.slice = f.p, f.slice
+        self.slice = f.slice
         self.slice.subpic_right = self.slice.subpic_bottom = SIDE
 
     def entry(self, number):

@@ -1,7 +1,6 @@
 """Affine motion: inherited control points and vectors of subblocks (H.266 clauses 8.5.5.5, 8.5.5.9)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.motion_candidates import inter_at, store_block
 from codecnn.vvc.decoder.motion_prediction import rounded
@@ -48,7 +47,7 @@ def inherit_points(f: Frame, x: int, y: int, list_x: int, num_cp_mv: int) -> Non
     right_x, right_y = int64(cell.cp_mv[list_x, 1].x), int64(cell.cp_mv[list_x, 1].y)
     below_x, below_y = int64(cell.cp_mv[list_x, 2].x), int64(cell.cp_mv[list_x, 2].y)
     six_parameters = cell.model == 2
-    if y_nb + height_nb == unit.y and unit.y & ((1 << f.p[fr.LOG2_CTU]) - 1) == 0:
+    if y_nb + height_nb == unit.y and unit.y & ((1 << f.pic.ctb_log2_size_y) - 1) == 0:
         six_parameters = False
         row = (unit.y >> 2) - 1
         left: MotionCell = f.motion[row, x_nb >> 2]

@@ -1,12 +1,11 @@
 """Properties of transform blocks that deblocking needs, stored while coding units are reconstructed (clause 8.8.3).
 
-A block is packed into one number of `Frame.known` in each of its cells of 4x4 luma samples: prediction mode in two
-bits, then the flags below, then log2 of its width and height in samples of its component, three bits each. The edge
-flags of a cell say that its left or upper edge is one of the block or of the coding unit.
+A block is packed into one number, `block` of `Frame.known`, in each of its cells of 4x4 luma samples: prediction mode
+in two bits, then the flags below, then log2 of its width and height in samples of its component, three bits each. The
+edge flags of a cell say that its left or upper edge is one of the block or of the coding unit.
 """
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, coding_unit
 from codecnn.vvc.decoder.residual import chroma_qp
 from codecnn.vvc.syntax import log2
@@ -25,15 +24,15 @@ WIDTH_AT, HEIGHT_AT = 10, 13
 @compiled
 def keep_unit(f: Frame) -> None:
     """Store the blocks of a coding unit without transform units; they are at most of the largest transform size."""
-    p, cu = f.p, coding_unit(f)
+    cu = coding_unit(f)
     tree = cu.tree
     right, bottom = cu.x + cu.width, cu.y + cu.height
-    width, height = min(cu.width, p[fr.MAX_TB]), min(cu.height, p[fr.MAX_TB])
+    width, height = min(cu.width, f.pic.max_tb_size_y), min(cu.height, f.pic.max_tb_size_y)
     for y in range(cu.y, bottom, height):
         for x in range(cu.x, right, width):
             if tree != st.DUAL_CHROMA:
                 keep_luma_block(f, x, y, width, height, 0)
-            if tree != st.DUAL_LUMA and p[fr.CHROMA]:
+            if tree != st.DUAL_LUMA and f.pic.sps_chroma_format_idc:
                 keep_chroma_block(f, x, y, width, height, 0, 0)
 
 
@@ -54,11 +53,11 @@ def keep_luma_block(f: Frame, x: int, y: int, width: int, height: int, coded: in
     vector = 0
     if cu.pred_mode == st.MODE_IBC:
         vector = (cu.bv.x + 8192) << 14 | (cu.bv.y + 8192)
-    put_block(f, fr.BLOCKS, block, x, y, width, height)
+    put_block(f, 0, block, x, y, width, height)
     for row in range(y >> 2, (y + height + 3) >> 2):
         for column in range(x >> 2, (x + width + 3) >> 2):
-            f.known[fr.VECTORS, row, column] = vector
-            f.known[fr.QP_Y, row, column] = cu.qp_y
+            f.known[row, column].bv = vector
+            f.known[row, column].qp[0] = cu.qp_y
 
 
 @compiled
@@ -74,18 +73,20 @@ def keep_chroma_block(f: Frame, x: int, y: int, width: int, height: int, coded: 
         coded: Bit 0: Cb has a residual; bit 1: Cr has one.
         joint: `TransformUnit.joint`.
     """
-    p, cu = f.p, coding_unit(f)
-    block = packed_block(f, cu.intra_bdpcm_chroma_flag, log2(width >> p[fr.SUB_X]), log2(height >> p[fr.SUB_Y]))
+    cu = coding_unit(f)
+    block = packed_block(
+        f, cu.intra_bdpcm_chroma_flag, log2(width >> f.pic.log2_sub_width_c), log2(height >> f.pic.log2_sub_height_c)
+    )
     if coded & 1 or joint:
         block |= CODED
     if coded & 2 or joint:
         block |= CODED_CR
-    put_block(f, fr.BLOCKS_C, block, x, y, width, height)
+    put_block(f, 1, block, x, y, width, height)
     qp_cb, qp_cr = chroma_qp(f, 1, joint), chroma_qp(f, 2, joint)
     for row in range(y >> 2, (y + height + 3) >> 2):
         for column in range(x >> 2, (x + width + 3) >> 2):
-            f.known[fr.QP_CB, row, column] = qp_cb
-            f.known[fr.QP_CR, row, column] = qp_cr
+            f.known[row, column].qp[1] = qp_cb
+            f.known[row, column].qp[2] = qp_cr
 
 
 @compiled
@@ -102,20 +103,20 @@ def packed_block(f: Frame, bdpcm: int, log2_w: int, log2_h: int) -> int:
 
 
 @compiled
-def put_block(f: Frame, plane: int, block: int, x: int, y: int, width: int, height: int) -> None:
-    """Store a packed block with its edge flags in the cells that it covers."""
+def put_block(f: Frame, chroma: int, block: int, x: int, y: int, width: int, height: int) -> None:
+    """Store a packed luma block (`chroma` 0) or chroma block (1) with its edge flags in the cells that it covers."""
     known, cu = f.known, coding_unit(f)
     left, top = x >> 2, y >> 2
     # Blocks narrower than four samples share a cell, whose edges are those of the first of them.
     first_edges = EDGE_LEFT | (UNIT_LEFT if x == cu.x else 0)
     if x & 3:
-        first_edges = known[plane, top, left] & (EDGE_LEFT | UNIT_LEFT)
+        first_edges = known[top, left].block[chroma] & (EDGE_LEFT | UNIT_LEFT)
     top_edges = EDGE_TOP | (UNIT_TOP if y == cu.y else 0)
     if y & 3:
-        top_edges = known[plane, top, left] & (EDGE_TOP | UNIT_TOP)
+        top_edges = known[top, left].block[chroma] & (EDGE_TOP | UNIT_TOP)
     for row in range(top, (y + height + 3) >> 2):
         for column in range(left, (x + width + 3) >> 2):
-            known[plane, row, column] = block
-        known[plane, row, left] |= first_edges
+            known[row, column].block[chroma] = block
+        known[row, left].block[chroma] |= first_edges
     for column in range(left, (x + width + 3) >> 2):
-        known[plane, top, column] |= top_edges
+        known[top, column].block[chroma] |= top_edges

@@ -12,7 +12,7 @@ from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.base.compiled import compiled, pointer
 from codecnn.base.records import Records
-from codecnn.vvc.decoder.records import MOTION_CELL
+from codecnn.vvc.decoder.records import BLOCK_CELL, MOTION_CELL
 
 
 @compiled
@@ -29,6 +29,14 @@ def borrowed_numbers(array: npt.NDArray[np.int64]) -> Any:
     if not array.flags.c_contiguous:
         raise ValueError("the array is not contiguous")
     return carray(pointer(array.ctypes.data), array.shape, np.int64)
+
+
+@compiled
+def borrowed_blocks(array: Records) -> Any:
+    """Return a view without reference count of cells of type BLOCK_CELL, which must be contiguous."""
+    if not array.flags.c_contiguous:
+        raise ValueError("the array is not contiguous")
+    return carray(pointer(array.ctypes.data), array.shape, BLOCK_CELL)
 
 
 @compiled

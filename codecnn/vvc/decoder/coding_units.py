@@ -18,7 +18,7 @@ from codecnn.vvc.decoder.inter_prediction import predict_inter_unit
 from codecnn.vvc.decoder.intra_prediction import predict, predict_by_matrix
 from codecnn.vvc.decoder.luma_mapping import chroma_scale, scale_residual
 from codecnn.vvc.decoder.motion import derive_motion
-from codecnn.vvc.decoder.records import COLLOCATED_CELL, MOTION_CELL
+from codecnn.vvc.decoder.records import BLOCK_CELL, COLLOCATED_CELL, FAULT_BLOCK_VECTOR, MOTION_CELL
 from codecnn.vvc.decoder.references import mark
 from codecnn.vvc.decoder.residual import (
     add_residual,
@@ -37,7 +37,7 @@ def intra_unit(f: Frame) -> None:
     """Reconstruct an intra unit: luma of all its transform units first, as chroma may be predicted from it."""
     cu = coding_unit(f)
     for chroma in (False, True):
-        tu_at = f.p[fr.UNIT] + lg.UNIT_HEADER
+        tu_at = f.current.cu_at + lg.UNIT_HEADER
         for _ in range(cu.num_transform_units):
             if not chroma and cu.tree != st.DUAL_CHROMA:
                 predict_luma(f, tu_at)
@@ -52,7 +52,7 @@ def intra_unit(f: Frame) -> None:
 def colour_transformed_unit(f: Frame) -> None:
     """Reconstruct an intra unit with the adaptive colour transform, which needs the residuals of all components."""
     cu = coding_unit(f)
-    tu_at = f.p[fr.UNIT] + lg.UNIT_HEADER
+    tu_at = f.current.cu_at + lg.UNIT_HEADER
     for _ in range(cu.num_transform_units):
         predict_luma(f, tu_at)
         predict_chroma(f, tu_at)
@@ -63,22 +63,18 @@ def colour_transformed_unit(f: Frame) -> None:
 @compiled
 def block_copy_unit(f: Frame) -> None:
     """Reconstruct an IBC unit (clauses 8.6.1 and 8.6.3.1), predicted by the block that its vector points to."""
-    p, planes, cu = f.p, f.planes, coding_unit(f)
+    planes, cu = f.planes, coding_unit(f)
     x0, y0, width, height = cu.x, cu.y, cu.width, cu.height
     x, y = x0 + cu.bv.x, y0 + cu.bv.y
     last_x, last_y = x + width - 1, y + height - 1
-    inside = x >= 0 and y >= 0 and last_x < p[fr.WIDTH] and last_y < p[fr.HEIGHT]
-    if (
-        not inside
-        or f.known[fr.LUMA_REGION, y >> 2, x >> 2] == 0
-        or f.known[fr.LUMA_REGION, last_y >> 2, last_x >> 2] == 0
-    ):
-        p[fr.FAULT] = fr.FAULT_BLOCK_VECTOR
+    inside = x >= 0 and y >= 0 and last_x < f.pic.width and last_y < f.pic.height
+    if not inside or f.known[y >> 2, x >> 2].region[0] == 0 or f.known[last_y >> 2, last_x >> 2].region[0] == 0:
+        f.current.fault = FAULT_BLOCK_VECTOR
         return
-    components = 3 if cu.tree == st.SINGLE and p[fr.CHROMA] else 1
+    components = 3 if cu.tree == st.SINGLE and f.pic.sps_chroma_format_idc else 1
     for component in range(components):
-        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
-        stride, recon, pred = p[fr.STRIDE + component], p[fr.RECON + component], p[fr.PRED + component]
+        sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
+        stride, recon, pred = f.pic.stride[component], f.pic.recon[component], f.pic.pred[component]
         for row in range(height >> sub_y):
             source = recon + ((y >> sub_y) + row) * stride + (x >> sub_x)
             target = pred + ((y0 >> sub_y) + row) * stride + (x0 >> sub_x)
@@ -92,20 +88,20 @@ def inter_unit(f: Frame) -> None:
     """Reconstruct an inter unit (clauses 8.5.1 and 8.5.8): motion, prediction, residual."""
     derive_motion(f)
     predict_inter_unit(f)
-    add_unit_residuals(f, 3 if f.p[fr.CHROMA] else 1)
+    add_unit_residuals(f, 3 if f.pic.sps_chroma_format_idc else 1)
 
 
 @compiled
 def add_unit_residuals(f: Frame, components: int) -> None:
     """Add the residuals of all transform units to the prediction of the first `components` of a predicted unit."""
-    p, cu = f.p, coding_unit(f)
+    cu = coding_unit(f)
     x0, y0, width, height = cu.x, cu.y, cu.width, cu.height
     if cu.num_transform_units == 0:
         for component in range(components):
-            sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+            sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
             copy_prediction(f, component, x0 >> sub_x, y0 >> sub_y, width >> sub_x, height >> sub_y)
         keep_unit(f)
-    tu_at = p[fr.UNIT] + lg.UNIT_HEADER
+    tu_at = f.current.cu_at + lg.UNIT_HEADER
     for _ in range(cu.num_transform_units):
         reconstruct_transform_unit(f, tu_at, 0, 3 if transform_unit(f, tu_at).has_chroma else 1)
         tu_at = next_transform_unit(f, tu_at)
@@ -117,18 +113,18 @@ def add_unit_residuals(f: Frame, components: int) -> None:
 @compiled
 def palette_unit(f: Frame) -> None:
     """Reconstruct a palette unit; its samples are prediction and reconstruction, escape values are scaled."""
-    p, log, planes, cu = f.p, f.log, f.planes, coding_unit(f)
+    log, planes, cu = f.log, f.planes, coding_unit(f)
     tree = cu.tree
     first = 1 if tree == st.DUAL_CHROMA else 0
-    last = 1 if tree == st.DUAL_LUMA or p[fr.CHROMA] == 0 else 3
+    last = 1 if tree == st.DUAL_LUMA or f.pic.sps_chroma_format_idc == 0 else 3
     x0, y0, width, height = cu.x, cu.y, cu.width, cu.height
-    peak = (1 << p[fr.BIT_DEPTH]) - 1
-    at = p[fr.UNIT] + lg.UNIT_HEADER
+    peak = (1 << f.pic.bit_depth) - 1
+    at = f.current.cu_at + lg.UNIT_HEADER
     for component in range(first, last):
-        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+        sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
         qp = qp_of_block(f, component, 0, True)
         step = LEVEL_SCALE[0, qp % 6] << (qp // 6)
-        stride, recon, pred = p[fr.STRIDE + component], p[fr.RECON + component], p[fr.PRED + component]
+        stride, recon, pred = f.pic.stride[component], f.pic.recon[component], f.pic.pred[component]
         for y in range(height >> sub_y):
             place = ((y0 >> sub_y) + y) * stride + (x0 >> sub_x)
             for x in range(width >> sub_x):
@@ -154,13 +150,18 @@ def next_transform_unit(f: Frame, tu_at: int) -> int:
 @compiled
 def block_position(f: Frame, tu_at: int, component: int) -> tuple[int, int, int, int]:
     """Return x, y, width and height of a transform block; chroma of a unit with sub-partitions is one block."""
-    p, cu, tu = f.p, coding_unit(f), transform_unit(f, tu_at)
+    cu, tu = coding_unit(f), transform_unit(f, tu_at)
     x, y, width, height = tu.x, tu.y, tu.width, tu.height
     if component == 0:
         return x, y, width, height
     if cu.isp_split_type:
         x, y, width, height = cu.x, cu.y, cu.width, cu.height
-    return x >> p[fr.SUB_X], y >> p[fr.SUB_Y], width >> p[fr.SUB_X], height >> p[fr.SUB_Y]
+    return (
+        x >> f.pic.log2_sub_width_c,
+        y >> f.pic.log2_sub_height_c,
+        width >> f.pic.log2_sub_width_c,
+        height >> f.pic.log2_sub_height_c,
+    )
 
 
 @compiled
@@ -227,7 +228,7 @@ def unit_residuals(f: Frame, tu_at: int, first: int, last: int) -> int:
 @compiled
 def reconstruct_transform_unit(f: Frame, tu_at: int, first: int, last: int) -> None:
     """Add the residuals of components `first` to `last` - 1 of a transform unit to the prediction (8.7.5)."""
-    p, s, cu, tu = f.p, f.s, coding_unit(f), transform_unit(f, tu_at)
+    s, cu, tu = f.s, coding_unit(f), transform_unit(f, tu_at)
     present = unit_residuals(f, tu_at, first, last)
     if cu.cu_act_enabled_flag:
         _, _, width, height = block_position(f, tu_at, 0)
@@ -241,8 +242,8 @@ def reconstruct_transform_unit(f: Frame, tu_at: int, first: int, last: int) -> N
         x, y, width, height = block_position(f, tu_at, component)
         out = fr.RESIDUALS + fr.BLOCK * component
         if present >> component & 1:
-            if component and p[fr.LMCS_CHROMA] and width * height > 4:
-                luma_x, luma_y = x << p[fr.SUB_X], y << p[fr.SUB_Y]
+            if component and f.slice.chroma_residual_scale and width * height > 4:
+                luma_x, luma_y = x << f.pic.log2_sub_width_c, y << f.pic.log2_sub_height_c
                 scale = chroma_scale(f, luma_x, luma_y, cu.width, cu.height)
                 scale_residual(f, out, width * height, scale)
             add_residual(f, component, x, y, width, height, out)
@@ -254,7 +255,12 @@ def reconstruct_transform_unit(f: Frame, tu_at: int, first: int, last: int) -> N
         mark(f, False, x, y, width, height)
     if last > 1:
         x, y, width, height = block_position(f, tu_at, 1)
-        x, y, width, height = x << p[fr.SUB_X], y << p[fr.SUB_Y], width << p[fr.SUB_X], height << p[fr.SUB_Y]
+        x, y, width, height = (
+            x << f.pic.log2_sub_width_c,
+            y << f.pic.log2_sub_height_c,
+            width << f.pic.log2_sub_width_c,
+            height << f.pic.log2_sub_height_c,
+        )
         keep_chroma_block(f, x, y, width, height, tu.coded >> 1, tu.joint)
         mark(f, True, x, y, width, height)
 
@@ -278,23 +284,23 @@ def _entry(sources: str) -> Callable[[Frame, int], str]:
             # Arrays without reference counts; the caller keeps the originals alive. Numba cannot return a tuple with
             # records from a function of its own.
             f = Frame(
-                carray(pointer(owned.p.ctypes.data), owned.p.shape, np.int64),
+                owned.pic,
+                owned.slice,
+                owned.current,
                 carray(pointer(owned.s.ctypes.data), owned.s.shape, np.int32),
                 carray(pointer(owned.planes.ctypes.data), owned.planes.shape, np.int32),
-                carray(pointer(owned.known.ctypes.data), owned.known.shape, np.int32),
+                carray(pointer(owned.known.ctypes.data), owned.known.shape, BLOCK_CELL),
                 carray(pointer(owned.log.ctypes.data), owned.log.shape, np.int64),
-                owned.slice,
                 owned.unit,
                 owned.candidates,
                 carray(pointer(owned.motion.ctypes.data), owned.motion.shape, MOTION_CELL),
                 carray(pointer(owned.references.ctypes.data), owned.references.shape, np.uint16),
                 carray(pointer(owned.collocated.ctypes.data), owned.collocated.shape, COLLOCATED_CELL),
             )
-        p = f.p
-        p[fr.UNIT] = 0
-        while p[fr.UNIT] < count:
+        f.current.cu_at = 0
+        while f.current.cu_at < count:
             cu = coding_unit(f)
-            p[fr.REGION] = cu.region
+            f.current.region = cu.region
             mode = cu.pred_mode
             if mode == st.MODE_PALETTE:
                 palette_unit(f)
@@ -306,7 +312,7 @@ def _entry(sources: str) -> Callable[[Frame, int], str]:
                 colour_transformed_unit(f)
             else:
                 intra_unit(f)
-            p[fr.UNIT] += cu.length
+            f.current.cu_at += cu.length
         return sources
 
     return reconstruct_units

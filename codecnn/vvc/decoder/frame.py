@@ -5,7 +5,6 @@ picture, and the parser bounds modes and sizes.
 """
 
 from importlib import resources
-from itertools import count, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from codecnn.base.compiled import compiled
 from codecnn.base.records import Records, record_at
-from codecnn.vvc.decoder.records import Candidates, InterSlice, InterUnit
+from codecnn.vvc.decoder.records import Candidates, InterUnit, PictureValues, Position, SliceValues
 from codecnn.vvc.intra import CUBIC_FILTER, GAUSSIAN_DISTANCE, GAUSSIAN_FILTER, VVC_ANGLES, inverse_angle, kernel_matrix
 from codecnn.vvc.syntax import MAX_TILES
 from codecnn.vvc.syntax.log import CODING_UNIT, TRANSFORM_UNIT, CodingUnit, TransformUnit
@@ -23,14 +22,15 @@ class Frame(NamedTuple):
     """State of one picture while it is reconstructed, and of the current slice.
 
     Attributes:
-        p: Scalars, then tables at the offsets below, int64.
+        pic: Values of the picture.
+        slice: Values of the current slice.
+        current: Position in the log and state of the current block.
         s: Scratch memory, then `TABLES` from SCRATCH on, int32.
-        planes: Reconstruction, prediction and residual of each component, row by row, from p[RECON + component], p[PRED
-            + component] and p[RESI + component] on, int32.
-        known: State of the blocks reconstructed so far, shape (KNOWN, rows, columns), int32; a cell is 4x4 luma
-            samples.
+        planes: Reconstruction, prediction and residual of each component, row by row, from `pic.recon`, `pic.pred` and
+            `pic.resid` on, int32.
+        known: State of the blocks reconstructed so far, cells of type BLOCK_CELL, shape (rows, columns); a cell is 4x4
+            luma samples.
         log: Log of the slice data, as in `codecnn.vvc.syntax.log`, int64.
-        slice: Values of the current slice for inter prediction.
         unit: Current inter unit.
         candidates: Candidates for its motion, and the history of earlier units.
         motion: Motion of the blocks reconstructed so far, cells of type MOTION_CELL, shape (rows, columns); a cell is
@@ -42,78 +42,19 @@ class Frame(NamedTuple):
             its ph_temporal_mvp_enabled_flag is 0.
     """
 
-    p: npt.NDArray[np.int64]
+    pic: PictureValues
+    slice: SliceValues
+    current: Position
     s: npt.NDArray[np.int32]
     planes: npt.NDArray[np.int32]
-    known: npt.NDArray[np.int32]
+    known: Records
     log: npt.NDArray[np.int64]
-    slice: InterSlice
     unit: InterUnit
     candidates: Candidates
     motion: Records
     references: npt.NDArray[np.uint16]
     collocated: Records
 
-
-_free = count()
-
-
-def _indices(number: int) -> list[int]:
-    """Return the next `number` indices of `Frame.p`."""
-    return list(islice(_free, number))
-
-
-# Picture: size in luma samples, log2 of the chroma subsampling, sps_chroma_format_idc, and others.
-WIDTH, HEIGHT, SUB_X, SUB_Y, CHROMA, BIT_DEPTH, LOG2_CTU, WAVEFRONT = _indices(8)
-RECON, PRED, RESI, STRIDE = (_indices(3)[0] for _ in range(4))
-
-# Slice and parameter sets; TRANSFORM_RANGE is log2 of the range of coefficients without their sign.
-TRANSFORM_RANGE = _indices(1)[0]
-DEP_QUANT, MIN_QP_TS, JOINT_SIGN, COLLOCATED = _indices(4)
-LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _indices(6)
-LISTS_NOT_FOR_ACT, MAX_TB, ACROSS_TILES, ACROSS_SLICES = _indices(4)
-
-# Current coding unit and transform block: position of the unit in the log, slice and tile, last column and row with a
-# level, VPDU that VPDU_SCALE belongs to, and a fault of the stream as below, 0 if there is none.
-UNIT, REGION, LAST_X, LAST_Y, VPDU_X, VPDU_Y, VPDU_SCALE, FAULT = _indices(8)
-
-FAULT_BLOCK_VECTOR, FAULT_REFERENCE, FAULT_SYMMETRIC = 1, 2, 3
-"""Invalid block vector, missing entry of a reference picture list, and sym_mvd_flag without a pair of references."""
-
-COLUMNS, ROWS = (_indices(3)[0] for _ in range(2))
-"""Virtual boundaries of the picture; 0 if there are fewer than three."""
-
-LADF, LADF_BOUND, LADF_OFFSET = _indices(1)[0], _indices(5)[0], _indices(5)[0]
-"""Number of intervals of the luma adaptive deblocking filter, the luma level that each exceeds, and its QP offset."""
-
-QP_OFFSET = _indices(3)[0]
-"""QP offsets of Cb, Cr and joint Cb-Cr of PPS and slice."""
-
-QP_LIST = _indices(7 * 3)[0]
-"""QP offsets of coding units by `log.CodingUnit.chroma_qp_offset_idx`, three each."""
-
-QP_TABLE = _indices(3 * 160)[0]
-"""ChromaQpTable of Cb, Cr and joint Cb-Cr, from -QpBdOffset on."""
-
-QP_TABLE_SIZE = 160
-"""Numbers that one ChromaQpTable takes at most."""
-
-PIVOT = _indices(17)[0]
-"""LmcsPivot."""
-
-CHROMA_SCALE = _indices(16)[0]
-"""ChromaScaleCoeff."""
-
-LUMA_SCALE = _indices(16)[0]
-"""ScaleCoeff of the forward luma mapping."""
-
-LISTS_AT = _indices(28 * 64)[0]
-"""The 28 scaling lists as matrices of 8x8, row by row; smaller lists repeat their entries."""
-
-LISTS_DC = _indices(28)[0]
-"""Scaling factor of the DC coefficient by scaling list."""
-
-NUMBERS = _indices(1)[0]
 
 # Offsets in `s`, a block of 64x64 each.
 BLOCK = 64 * 64
@@ -161,15 +102,6 @@ LFNST_48_AT = LFNST_16_AT + 4 * 2 * 16 * 16
 
 MIP_AT = LFNST_48_AT + 4 * 2 * 16 * 48
 """mWeight by mipSizeId, mode, result and input, (3, 16, 64, 8)."""
-
-LUMA_REGION, CHROMA_REGION, BLOCKS, BLOCKS_C, VECTORS, QP_Y, QP_CB, QP_CR, KNOWN = range(9)
-"""Planes of `Frame.known`.
-
-`LUMA_REGION` and `CHROMA_REGION` hold the slice and tile (`log.CodingUnit.region`) of reconstructed luma and chroma, 0
-before. `BLOCKS` and `BLOCKS_C` hold properties of the luma and chroma transform block as `block_state` packs them,
-`VECTORS` the block vector of IBC. `QP_Y` is QpY, `QP_CB` and `QP_CR` are Qp'Cb and Qp'Cr without the offset of the
-adaptive colour transform.
-"""
 
 SLICE_REGIONS = MAX_TILES + 1
 """Number of regions of a slice: `log.CodingUnit.region` is 1 + tile + SLICE_REGIONS * slice."""
@@ -232,7 +164,7 @@ LIST_OF_SIZE = np.array(
 @compiled
 def coding_unit(f: Frame) -> CodingUnit:
     """Return the header of the current coding unit in the log."""
-    cu: CodingUnit = record_at(f.log, f.p[UNIT], CODING_UNIT)
+    cu: CodingUnit = record_at(f.log, f.current.cu_at, CODING_UNIT)
     return cu
 
 
@@ -249,7 +181,7 @@ def residual_limit(f: Frame) -> int:
 
     Decoders store residuals in 16 bits; the standard has no limit. VTM for more than 12 bit stores 32 bits.
     """
-    return 32768 if f.p[BIT_DEPTH] <= 12 else 1 << 30
+    return 32768 if f.pic.bit_depth <= 12 else 1 << 30
 
 
 @compiled

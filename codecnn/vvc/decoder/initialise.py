@@ -6,7 +6,16 @@ from codecnn.base.errors import FormatError
 from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import TABLES
-from codecnn.vvc.decoder.records import COLLOCATED_CELL, MOTION_CELL, Candidates, InterSlice, InterUnit
+from codecnn.vvc.decoder.records import (
+    BLOCK_CELL,
+    COLLOCATED_CELL,
+    MOTION_CELL,
+    Candidates,
+    InterUnit,
+    PictureValues,
+    Position,
+    SliceValues,
+)
 from codecnn.vvc.syntax import (
     LMCS_APS,
     SCALING_APS,
@@ -24,33 +33,37 @@ def new_frame(picture: ParsedPicture) -> tuple[fr.Frame, list[tuple[int, int]]]:
     height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples
     sub_x, sub_y = sps.log2_sub_width_c, sps.log2_sub_height_c
     sizes = [(height, width), *[(height >> sub_y, width >> sub_x)] * (2 if sps.sps_chroma_format_idc else 0)]
-    p = np.zeros(fr.NUMBERS, np.int64)
-    p[fr.WIDTH], p[fr.HEIGHT], p[fr.SUB_X], p[fr.SUB_Y] = width, height, sub_x, sub_y
-    p[fr.CHROMA], p[fr.BIT_DEPTH], p[fr.LOG2_CTU] = sps.sps_chroma_format_idc, sps.bit_depth, sps.ctb_log2_size_y
-    p[fr.WAVEFRONT] = sps.sps_entropy_coding_sync_enabled_flag
-    p[fr.COLLOCATED] = sps.sps_chroma_vertical_collocated_flag
-    p[fr.TRANSFORM_RANGE] = sps.log2_transform_range
-    p[fr.MIN_QP_TS], p[fr.MAX_TB] = sps.min_qp_prime_ts, 1 << sps.max_tb_log2_size_y
-    p[fr.LADF] = len(sps.ladf)
+    pic, current = new_record(PictureValues), new_record(Position)
+    pic.width, pic.height, pic.log2_sub_width_c, pic.log2_sub_height_c = width, height, sub_x, sub_y
+    pic.sps_chroma_format_idc, pic.bit_depth, pic.ctb_log2_size_y = (
+        sps.sps_chroma_format_idc,
+        sps.bit_depth,
+        sps.ctb_log2_size_y,
+    )
+    pic.sps_entropy_coding_sync_enabled_flag = sps.sps_entropy_coding_sync_enabled_flag
+    pic.sps_chroma_vertical_collocated_flag = sps.sps_chroma_vertical_collocated_flag
+    pic.log2_transform_range, pic.min_qp_prime_ts = sps.log2_transform_range, sps.min_qp_prime_ts
+    pic.max_tb_size_y = 1 << sps.max_tb_log2_size_y
+    pic.num_ladf_intervals = len(sps.ladf)
     for i, (bound, offset) in enumerate(sps.ladf):
-        p[fr.LADF_BOUND + i], p[fr.LADF_OFFSET + i] = bound, offset
+        pic.ladf_lower_bound[i], pic.ladf_qp_offset[i] = bound, offset
     for kind, table in enumerate(sps.chroma_qp_tables):
-        at = fr.QP_TABLE + fr.QP_TABLE_SIZE * kind
-        p[at : at + len(table)] = table
+        pic.chroma_qp_table[kind, : len(table)] = table
     total = 0
-    for first in (fr.RECON, fr.PRED, fr.RESI):
+    for starts in (pic.recon, pic.pred, pic.resid):
         for component, (rows, columns) in enumerate(sizes):
-            p[fr.STRIDE + component] = columns
-            p[first + component] = total
+            pic.stride[component] = columns
+            starts[component] = total
             total += rows * columns
-    p[fr.VPDU_X] = -1
+    current.vpdu_x = -1
     return fr.Frame(
-        p,
+        pic,
+        new_record(SliceValues),
+        current,
         np.concatenate([np.zeros(fr.SCRATCH, np.int32), TABLES]),
         np.zeros(total, np.int32),
-        np.zeros((fr.KNOWN, height // 4, width // 4), np.int32),
+        np.zeros((height // 4, width // 4), BLOCK_CELL),
         np.zeros(0, np.int64),
-        new_record(InterSlice),
         new_record(InterUnit),
         new_record(Candidates),
         no_motion(height // 4, width // 4),
@@ -66,42 +79,41 @@ def no_motion(rows: int, columns: int) -> Records:
     return cells
 
 
-def put_slice(f: fr.Frame, part: Slice) -> LumaMapping | None:
-    """Set the values of a slice in `f.p` and `f.slice`; return its luma mapping, if it has one."""
-    p, h, ph = f.p, part.header, part.picture_header
+def put_slice(s: SliceValues, part: Slice) -> LumaMapping | None:
+    """Set the values of a slice except for its reference picture lists; return its luma mapping, if it has one."""
+    h, ph = part.header, part.picture_header
     sps, pps = ph.sps, ph.pps
-    p[fr.ACROSS_TILES], p[fr.ACROSS_SLICES] = pps.tiles.filter_across_tiles, pps.tiles.filter_across_slices
-    for first, places in zip((fr.COLUMNS, fr.ROWS), ph.virtual_boundaries, strict=True):
-        p[first : first + len(places)] = places
-    p[fr.DEP_QUANT], p[fr.JOINT_SIGN] = h.sh_dep_quant_used_flag, ph.ph_joint_cbcr_sign_flag
-    p[fr.QP_OFFSET : fr.QP_OFFSET + 3] = np.add(pps.chroma_qp_offsets, h.chroma_qp_offsets)
+    s.loop_filter_across_tiles = pps.tiles.filter_across_tiles
+    s.loop_filter_across_slices = pps.tiles.filter_across_slices
+    columns, rows = ph.virtual_boundaries
+    s.virtual_boundary_pos_x[: len(columns)], s.virtual_boundary_pos_y[: len(rows)] = columns, rows
+    s.sh_dep_quant_used_flag, s.ph_joint_cbcr_sign_flag = h.sh_dep_quant_used_flag, ph.ph_joint_cbcr_sign_flag
+    s.chroma_qp_offset[:] = np.add(pps.chroma_qp_offsets, h.chroma_qp_offsets)
     for i, offsets in enumerate(pps.chroma_qp_offset_list):
-        at = fr.QP_LIST + 3 * (i + 1)
-        p[at : at + len(offsets)] = offsets
+        s.cu_chroma_qp_offset[i + 1, : len(offsets)] = offsets
     if h.slice_type != "I":
-        _put_inter(f.slice, part)
-    p[fr.LISTS] = h.sh_explicit_scaling_list_used_flag
-    p[fr.LISTS_FOR_LFNST] = not sps.sps_scaling_matrix_for_lfnst_disabled_flag
-    p[fr.LISTS_NOT_FOR_ACT] = sps.lists_disabled_for_act[0] if sps.lists_disabled_for_act else -1
+        _put_inter(s, part)
+    s.sh_explicit_scaling_list_used_flag = h.sh_explicit_scaling_list_used_flag
+    s.scaling_matrix_for_lfnst = not sps.sps_scaling_matrix_for_lfnst_disabled_flag
+    s.scaling_matrix_disabled_for_act = sps.lists_disabled_for_act[0] if sps.lists_disabled_for_act else -1
     if h.sh_explicit_scaling_list_used_flag:
         lists = read_scaling_list_aps(_parameter_set(part, SCALING_APS, ph.ph_scaling_list_aps_id, "scaling list"))
         for number, (side, entries, dc) in enumerate(lists):
             matrix = np.array(entries).reshape(side, side)
-            enlarged = np.kron(matrix, np.ones((8 // side, 8 // side), np.int64))
-            p[fr.LISTS_AT + 64 * number : fr.LISTS_AT + 64 * (number + 1)] = enlarged.ravel()
-            p[fr.LISTS_DC + number] = dc
-    p[fr.LMCS], p[fr.LMCS_CHROMA] = h.sh_lmcs_used_flag, h.sh_lmcs_used_flag and ph.ph_chroma_residual_scale_flag
+            s.scaling_factor[number] = np.kron(matrix, np.ones((8 // side, 8 // side), np.int64))
+            s.scaling_factor_dc[number] = dc
+    s.sh_lmcs_used_flag = h.sh_lmcs_used_flag
+    s.chroma_residual_scale = h.sh_lmcs_used_flag and ph.ph_chroma_residual_scale_flag
     if not h.sh_lmcs_used_flag:
         return None
     mapping = read_lmcs_aps(_parameter_set(part, LMCS_APS, ph.ph_lmcs_aps_id, "LMCS"), sps.bit_depth)
-    p[fr.LMCS_MIN], p[fr.LMCS_MAX] = mapping.first, mapping.last
-    p[fr.PIVOT : fr.PIVOT + 17] = mapping.pivot
-    p[fr.CHROMA_SCALE : fr.CHROMA_SCALE + 16] = mapping.chroma_scale
-    p[fr.LUMA_SCALE : fr.LUMA_SCALE + 16] = mapping.scale
+    s.lmcs_min_bin_idx, s.lmcs_max_bin_idx = mapping.first, mapping.last
+    s.lmcs_pivot[:] = mapping.pivot
+    s.chroma_scale_coeff[:], s.scale_coeff[:] = mapping.chroma_scale, mapping.scale
     return mapping
 
 
-def _put_inter(s: InterSlice, part: Slice) -> None:
+def _put_inter(s: SliceValues, part: Slice) -> None:
     """Set the values of a P or B slice, except for its reference picture lists."""
     h, ph = part.header, part.picture_header
     sps, pps = ph.sps, ph.pps

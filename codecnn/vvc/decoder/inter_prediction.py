@@ -56,7 +56,7 @@ def predict_inter_unit(f: Frame) -> None:
             predict_subblocks(f, x, y, width, height)
         elif first >= 0 or second >= 0:
             predict_regular(f, x, y, width, height, first, second)
-    if f.p[fr.LMCS]:
+    if f.slice.sh_lmcs_used_flag:
         map_luma(f, x, y, width, height)
     if unit.ciip_flag:
         add_intra(f, x, y, min(CHUNK, width), min(CHUNK, height))
@@ -198,15 +198,15 @@ def predict_block(
         first: First component.
         last: Last component + 1.
     """
-    p, unit, mv = f.p, f.unit, f.unit.motion.mv
+    unit, mv = f.unit, f.unit.motion.mv
     bcw = 0 if unit.ciip_flag else unit.motion.bcw_idx
     to_1 = SECOND if entry_0 >= 0 else fr.PREDICTED
     affine = unit.kind == KIND_AFFINE
     regular = unit.kind == KIND_REGULAR
     moved_0 = regular and (mv_x0 != mv[0].x or mv_y0 != mv[0].y)
     moved_1 = regular and (mv_x1 != mv[1].x or mv_y1 != mv[1].y)
-    for component in range(first, last if p[fr.CHROMA] else 1):
-        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    for component in range(first, last if f.pic.sps_chroma_format_idc else 1):
+        sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
         kind = REGULAR
         if component == 0:
             kind = AFFINE if affine else HALF_SAMPLE if unit.motion.hpel_if_idx else REGULAR
@@ -266,7 +266,6 @@ def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: i
         entry_0: Reference picture list entry of L0, as `ref_pic` takes it, -1 if L0 is unused.
         entry_1: Reference picture list entry of L1, -1 if L1 is unused.
     """
-    p = f.p
     flow_0 = entry_0 >= 0 and ref_pic(f, entry_0).scaled == 0 and flow_differences(f, 0)
     flow_1 = entry_1 >= 0 and ref_pic(f, entry_1).scaled == 0 and flow_differences(f, 1)
     bcw = f.unit.motion.bcw_idx
@@ -282,10 +281,10 @@ def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: i
                 mv_x, mv_y = int64(cell.mv[1].x), int64(cell.mv[1].y)
                 stride_1 = predict_subblock(f, entry_1, left, top, mv_x, mv_y, 1, flow_1, to_1)
             combine(f, 0, left, top, 4, 4, entry_0, entry_1, bcw, stride_0, stride_1)
-    if not p[fr.CHROMA]:
+    if not f.pic.sps_chroma_format_idc:
         return
     # A chroma block of 4x4 samples has the mean of the vectors of its first and its last subblock.
-    sub_x, sub_y = p[fr.SUB_X], p[fr.SUB_Y]
+    sub_x, sub_y = f.pic.log2_sub_width_c, f.pic.log2_sub_height_c
     for top in range(y, y + height, 4 << sub_y):
         for left in range(x, x + width, 4 << sub_x):
             first: MotionCell = f.motion[top >> 2, left >> 2]

@@ -53,9 +53,9 @@ def derive_edges(picture: ParsedPicture, frame: Frame) -> db.Edges:
     Returns:
         Edges as `deblocking.LUMA_V` describes them, shape (4, rows, columns), a cell for each 4x4 luma samples.
     """
-    edges = np.zeros((4, *frame.known.shape[1:]), np.int32)
+    edges = np.zeros((4, *frame.known.shape), np.int32)
     with compiled_once(db.derive_edges, "the edges of deblocking", "10 seconds"):
-        db.derive_edges(frame.p, frame.known, frame.motion, _deblocking_of_slices(picture), edges)
+        db.derive_edges(frame.pic, frame.slice, frame.known, frame.motion, _deblocking_of_slices(picture), edges)
     return edges
 
 
@@ -80,7 +80,7 @@ def filter_picture(
         y, u, v = (plane.reshape(-1) for plane in (dbf[0], dbf[-2 % len(dbf)], dbf[-1]))
         slices = _deblocking_of_slices(picture)
         with compiled_once(db.deblock, "the deblocking filter", "15 seconds"):
-            db.deblock(frame.p, frame.known, slices, edges, y, u, v)
+            db.deblock(frame.pic, frame.known, slices, edges, y, u, v)
     near = usable_ctus(picture, ctbs[st.CTB_REGION])
     after_sao = [_apply_sao(picture, ctbs, near, plane, component) for component, plane in enumerate(dbf)]
     return FilteredPlanes(dbf, after_sao, _apply_alf(picture, ctbs, near, after_sao))

@@ -4,7 +4,6 @@
 """
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.affine_prediction import predicted_affine_motion
 from codecnn.vvc.decoder.frame import Frame, coding_unit
 from codecnn.vvc.decoder.geometric_motion import geometric_motion
@@ -19,7 +18,7 @@ from codecnn.vvc.decoder.subblock_merge import merged_subblock_motion
 def derive_motion(f: Frame) -> None:
     """Derive the motion of the current inter unit from its syntax elements (8.5.1).
 
-    Sets `f.unit` and the cells of `f.motion` over the unit. p[UNIT], p[REGION] and `f.slice` must be set, earlier units
+    Sets `f.unit` and the cells of `f.motion` over the unit. `f.current` and `f.slice` must be set, earlier units
     must be marked in `Frame.known`. The cells are -1 at the beginning of a picture; intra, IBC and palette units do not
     change them.
 
@@ -56,10 +55,10 @@ def derive_motion(f: Frame) -> None:
 @compiled
 def begin_row(f: Frame) -> None:
     """Set NumHmvpCand to 0 at the first inter unit of a row of CTUs of a tile (7.3.11.1)."""
-    p, candidates = f.p, f.candidates
-    row = f.unit.y >> p[fr.LOG2_CTU]
-    if candidates.hmvp_region != p[fr.REGION] or candidates.hmvp_ctb_row != row:
-        candidates.hmvp_region, candidates.hmvp_ctb_row, candidates.num_hmvp_cand = p[fr.REGION], row, 0
+    candidates = f.candidates
+    row = f.unit.y >> f.pic.ctb_log2_size_y
+    if candidates.hmvp_region != f.current.region or candidates.hmvp_ctb_row != row:
+        candidates.hmvp_region, candidates.hmvp_ctb_row, candidates.num_hmvp_cand = f.current.region, row, 0
 
 
 @compiled

@@ -1,7 +1,7 @@
 """Comparison, copies and storage of the motion of blocks (H.266 clauses 6.4.4 and 8.5.2)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder.frame import LOG2_CTU, Frame
+from codecnn.vvc.decoder.frame import Frame
 from codecnn.vvc.decoder.records import KIND_AFFINE, KIND_TEMPORAL_SUBBLOCKS, Motion, MotionCell
 from codecnn.vvc.decoder.references import available
 
@@ -16,7 +16,7 @@ def same_picture(f: Frame, list_a: int, ref_idx_a: int, list_b: int, ref_idx_b: 
 @compiled
 def inter_at(f: Frame, x: int, y: int) -> bool:
     """Return True if the luma sample (x, y) is available (6.4.4) and belongs to an inter unit."""
-    if not available(f, 0, x, y, f.unit.x >> f.p[LOG2_CTU]):
+    if not available(f, 0, x, y, f.unit.x >> f.pic.ctb_log2_size_y):
         return False
     cell: MotionCell = f.motion[y >> 2, x >> 2]
     return bool(cell.ref_idx[0] >= 0 or cell.ref_idx[1] >= 0)

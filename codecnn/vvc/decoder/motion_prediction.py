@@ -1,10 +1,9 @@
 """Motion vector prediction of inter units without merge (H.266 clauses 8.5.2.8 to 8.5.2.10, 8.5.2.13 to 8.5.2.16)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, coding_unit
 from codecnn.vvc.decoder.motion_candidates import clear_candidate, inter_at, same_picture
-from codecnn.vvc.decoder.records import Motion, MotionCell, int64
+from codecnn.vvc.decoder.records import FAULT_SYMMETRIC, Motion, MotionCell, int64
 from codecnn.vvc.decoder.temporal_motion import temporal_vector
 from codecnn.vvc.syntax.log import MotionVector
 
@@ -73,7 +72,7 @@ def symmetric_reference(f: Frame, list_x: int) -> int:
         first, second = nearest(f, 0, backwards == 0), nearest(f, 1, backwards == 1)
         if first >= 0 and second >= 0:
             return second if list_x else first
-    f.p[fr.FAULT] = fr.FAULT_SYMMETRIC
+    f.current.fault = FAULT_SYMMETRIC
     return 0
 
 

@@ -11,6 +11,7 @@ from codecnn.base.compiled import compiled_once
 from codecnn.base.errors import ConfigError, FormatError, UnsupportedError
 from codecnn.base.records import Records
 from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder import records as rc
 from codecnn.vvc.decoder.coding_units import reconstruct_units
 from codecnn.vvc.decoder.deblocking import LUMA_H, LUMA_V
 from codecnn.vvc.decoder.initialise import new_frame, put_slice
@@ -68,13 +69,12 @@ crop to the conformance window.
 NO_REFERENCE = -(2**31)
 """Value of `ref_idx_l0` and `ref_idx_l1` of a block that does not use the list; a POC is never that small."""
 
-_KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
 _LOG_SIZE = 4 * CTU_LOG_SIZE
 
 _FAULTS = {
-    fr.FAULT_BLOCK_VECTOR: "a block vector points to samples that are not reconstructed yet",
-    fr.FAULT_REFERENCE: "a unit refers to an entry that its reference picture list does not have",
-    fr.FAULT_SYMMETRIC: "sym_mvd_flag is set, but no reference pictures lie before and after the picture",
+    rc.FAULT_BLOCK_VECTOR: "a block vector points to samples that are not reconstructed yet",
+    rc.FAULT_REFERENCE: "a unit refers to an entry that its reference picture list does not have",
+    rc.FAULT_SYMMETRIC: "sym_mvd_flag is set, but no reference pictures lie before and after the picture",
 }
 
 
@@ -126,7 +126,7 @@ class Reconstruction:
         plane = self.images[kind][component]
         if kind == "pred" and component == 0 and self.mappings:
             depth = self.picture.sps.bit_depth
-            plane = _mapped_back(plane, self.frame.known[fr.LUMA_REGION], self.mappings, depth)
+            plane = _mapped_back(plane, self.frame.known["region"][..., 0], self.mappings, depth)
         plane = plane[self._inside(component)]
         if kind == "resid":
             return plane.astype(np.int16 if self.picture.sps.bit_depth <= 12 else np.int32)
@@ -146,7 +146,7 @@ class Reconstruction:
         if kind == "mv":
             vectors = np.stack([motion["mv"][axis][..., number] for axis in ("x", "y")], -1)
             return np.where(ref_idx[..., None] >= 0, vectors, 0)
-        slices = np.maximum(self.frame.known[fr.LUMA_REGION] - 1, 0) // fr.SLICE_REGIONS
+        slices = np.maximum(self.frame.known["region"][..., 0] - 1, 0) // fr.SLICE_REGIONS
         pocs = np.stack([entries["poc"][number] for entries in self.lists])
         return np.where(ref_idx >= 0, pocs[slices, np.maximum(ref_idx, 0)], NO_REFERENCE).astype(np.int32)
 
@@ -236,7 +236,7 @@ def reconstruct_picture(
     for ctus in parsed_ctus(picture, _LOG_SIZE):
         ctbs = ctus.ctbs
         if ctus.number == len(lists):
-            mapping = put_slice(frame, ctus.part)
+            mapping = put_slice(frame.slice, ctus.part)
             if mapping is not None:
                 mappings[ctus.number] = mapping
             if buffer is not None:
@@ -245,11 +245,15 @@ def reconstruct_picture(
             lists.append(np.array(frame.slice.ref_pic_list))
         with compiled_once(reconstruct_units, "the reconstruction of pictures", "two minutes"):
             reconstruct_units(frame._replace(log=ctus.log), len(ctus.log))
-        if frame.p[fr.FAULT]:
-            raise FormatError(f"slice {ctus.number}: {_FAULTS[int(frame.p[fr.FAULT])]}")
-    images = {kind: _images(frame, first, sizes) for kind, first in _KINDS.items()}
+        if frame.current.fault:
+            raise FormatError(f"slice {ctus.number}: {_FAULTS[int(frame.current.fault)]}")
+    pic = frame.pic
+    images = {
+        kind: _images(frame, [int(starts[i]) for i in range(3)], sizes)
+        for kind, starts in (("pred", pic.pred), ("unf", pic.recon), ("resid", pic.resid))
+    }
     if mappings:
-        images["unf"][0] = _mapped_back(images["unf"][0], frame.known[fr.LUMA_REGION], mappings, sps.bit_depth)
+        images["unf"][0] = _mapped_back(images["unf"][0], frame.known["region"][..., 0], mappings, sps.bit_depth)
     edges = derive_edges(picture, frame) if filtered or strengths else None
     if filtered and edges is not None:
         images |= filter_picture(picture, frame, ctbs, images["unf"], edges)._asdict()
@@ -271,12 +275,11 @@ def _hooked(hook: PictureHook, picture: ParsedPicture, planes: list[Plane]) -> H
     return result
 
 
-def _images(frame: fr.Frame, first: int, sizes: list[tuple[int, int]]) -> list[Plane]:
-    """Return the planes of the components that begin at p[first], as views of `Frame.planes`."""
+def _images(frame: fr.Frame, starts: Sequence[int], sizes: list[tuple[int, int]]) -> list[Plane]:
+    """Return planes of the components, which begin at `starts`, as views of `Frame.planes`."""
     images = []
-    for component, (height, width) in enumerate(sizes):
-        at = int(frame.p[first + component])
-        images.append(frame.planes[at : at + height * width].reshape(height, width))
+    for start, (height, width) in zip(starts, sizes, strict=False):
+        images.append(frame.planes[start : start + height * width].reshape(height, width))
     return images
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from codecnn.base.errors import FormatError
 from codecnn.base.records import Records, record_dtype
 from codecnn.vvc.decoder.frame import Frame
-from codecnn.vvc.decoder.records import COLLOCATED_CELL, InterSlice, RefPicListEntry
+from codecnn.vvc.decoder.records import COLLOCATED_CELL, RefPicListEntry, SliceValues
 from codecnn.vvc.decoder.temporal_motion import stored_motion
 from codecnn.vvc.syntax import ConformanceWindow, ParsedPicture, SequenceParameterSet, Slice
 
@@ -99,7 +99,7 @@ class PictureBuffer:
         active = {poc for part in picture.slices for entries in part.references for _, poc in entries}
         return tuple(kept.poc for kept in self.pictures if kept.missing and kept.poc in active)
 
-    def put_references(self, s: InterSlice, part: Slice, picture: ParsedPicture) -> Records:
+    def put_references(self, s: SliceValues, part: Slice, picture: ParsedPicture) -> Records:
         """Set the reference picture lists of a slice.
 
         Args:

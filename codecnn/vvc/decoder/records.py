@@ -1,4 +1,4 @@
-"""Records of inter units: motion, candidates, reference picture lists and values of the slice.
+"""Records of the decoder: values of picture and slice, reference picture lists, motion and its candidates.
 
 Names are those of H.266 in snake case. The two elements of `mv`, `ref_idx` and `cp_mv` belong to L0 and L1, vectors are
 in units of 1/16 luma sample, and positions and sizes in luma samples.
@@ -11,6 +11,82 @@ import numpy as np
 
 from codecnn.base.records import Array, Record, record_dtype
 from codecnn.vvc.syntax.log import MotionVector
+
+
+class PictureValues(Record):
+    """Values of SPS and PPS that do not change within a picture, and places in `Frame.planes`.
+
+    Attributes:
+        width: pps_pic_width_in_luma_samples.
+        height: pps_pic_height_in_luma_samples.
+        log2_sub_width_c: log2 of SubWidthC.
+        log2_sub_height_c: log2 of SubHeightC.
+        sps_chroma_format_idc: sps_chroma_format_idc.
+        bit_depth: BitDepth.
+        ctb_log2_size_y: CtbLog2SizeY.
+        sps_entropy_coding_sync_enabled_flag: sps_entropy_coding_sync_enabled_flag.
+        sps_chroma_vertical_collocated_flag: sps_chroma_vertical_collocated_flag.
+        log2_transform_range: Log2TransformRange, log2 of the range of coefficients without their sign.
+        min_qp_prime_ts: QpPrimeTsMin.
+        max_tb_size_y: MaxTbSizeY.
+        recon: Position of the reconstruction of Y, Cb and Cr in `Frame.planes`.
+        pred: Position of their prediction.
+        resid: Position of their residual.
+        stride: Width of Y, Cb and Cr.
+        num_ladf_intervals: Number of intervals of the luma adaptive deblocking filter; 0 without it.
+        ladf_lower_bound: Luma level that each interval exceeds, SpsLadfIntervalLowerBound.
+        ladf_qp_offset: QP offset of each interval.
+        chroma_qp_table: ChromaQpTable of Cb, Cr and joint Cb-Cr, from -QpBdOffset on.
+    """
+
+    width: int
+    height: int
+    log2_sub_width_c: int
+    log2_sub_height_c: int
+    sps_chroma_format_idc: int
+    bit_depth: int
+    ctb_log2_size_y: int
+    sps_entropy_coding_sync_enabled_flag: int
+    sps_chroma_vertical_collocated_flag: int
+    log2_transform_range: int
+    min_qp_prime_ts: int
+    max_tb_size_y: int
+    recon: Annotated[Array[int], 3]
+    pred: Annotated[Array[int], 3]
+    resid: Annotated[Array[int], 3]
+    stride: Annotated[Array[int], 3]
+    num_ladf_intervals: int
+    ladf_lower_bound: Annotated[Array[int], 5]
+    ladf_qp_offset: Annotated[Array[int], 5]
+    chroma_qp_table: Annotated[Array[int], 3, 160]
+
+
+class Position(Record):
+    """Current coding unit and transform block.
+
+    Attributes:
+        cu_at: Position of the header of the coding unit in the log.
+        region: Slice and tile of the unit (`log.CodingUnit.region`).
+        last_x: Last column of the transform block with a level.
+        last_y: Last row with a level.
+        vpdu_x: Column of the area of 64x64 luma samples that `vpdu_scale` belongs to; -1 at the beginning.
+        vpdu_y: Row of that area.
+        vpdu_scale: varScale (8.7.5.3).
+        fault: Fault of the stream: FAULT_BLOCK_VECTOR, FAULT_REFERENCE or FAULT_SYMMETRIC; 0 if there is none.
+    """
+
+    cu_at: int
+    region: int
+    last_x: int
+    last_y: int
+    vpdu_x: int
+    vpdu_y: int
+    vpdu_scale: int
+    fault: int
+
+
+FAULT_BLOCK_VECTOR, FAULT_REFERENCE, FAULT_SYMMETRIC = 1, 2, 3
+"""Invalid block vector, missing entry of a reference picture list, and sym_mvd_flag without a pair of references."""
 
 
 class Motion(Record):
@@ -157,10 +233,32 @@ class RefPicListEntry(Record):
     weighted: int
 
 
-class InterSlice(Record):
-    """Values of headers and parameter sets that inter prediction of a slice depends on.
+class SliceValues(Record):
+    """Values of the headers of a slice, and of the parameter sets that it refers to.
+
+    Those from `is_b` on are not set for an I slice.
 
     Attributes:
+        loop_filter_across_tiles: pps_loop_filter_across_tiles_enabled_flag.
+        loop_filter_across_slices: pps_loop_filter_across_slices_enabled_flag.
+        virtual_boundary_pos_x: VirtualBoundaryPosX, 0 if there are fewer than three.
+        virtual_boundary_pos_y: VirtualBoundaryPosY.
+        sh_dep_quant_used_flag: sh_dep_quant_used_flag.
+        ph_joint_cbcr_sign_flag: ph_joint_cbcr_sign_flag.
+        chroma_qp_offset: QP offsets of Cb, Cr and joint Cb-Cr of PPS and slice.
+        cu_chroma_qp_offset: CuQpOffset of Cb, Cr and joint Cb-Cr by `log.CodingUnit.chroma_qp_offset_idx`.
+        sh_explicit_scaling_list_used_flag: sh_explicit_scaling_list_used_flag.
+        scaling_matrix_for_lfnst: not sps_scaling_matrix_for_lfnst_disabled_flag.
+        scaling_matrix_disabled_for_act: cu_act_enabled_flag of the units without scaling lists, -1 if all have them.
+        scaling_factor: The 28 scaling lists as matrices of 8x8 by row and column; smaller lists repeat their entries.
+        scaling_factor_dc: Scaling factor of the DC coefficient by scaling list.
+        sh_lmcs_used_flag: sh_lmcs_used_flag.
+        chroma_residual_scale: sh_lmcs_used_flag and ph_chroma_residual_scale_flag.
+        lmcs_min_bin_idx: lmcs_min_bin_idx.
+        lmcs_max_bin_idx: LmcsMaxBinIdx.
+        lmcs_pivot: LmcsPivot.
+        scale_coeff: ScaleCoeff of the forward luma mapping.
+        chroma_scale_coeff: ChromaScaleCoeff.
         is_b: 1 if sh_slice_type is B.
         poc: PicOrderCntVal of the picture.
         num_ref_idx_active: NumRefIdxActive of L0 and L1.
@@ -191,6 +289,26 @@ class InterSlice(Record):
         sps_chroma_horizontal_collocated_flag: sps_chroma_horizontal_collocated_flag.
     """
 
+    loop_filter_across_tiles: int
+    loop_filter_across_slices: int
+    virtual_boundary_pos_x: Annotated[Array[int], 3]
+    virtual_boundary_pos_y: Annotated[Array[int], 3]
+    sh_dep_quant_used_flag: int
+    ph_joint_cbcr_sign_flag: int
+    chroma_qp_offset: Annotated[Array[int], 3]
+    cu_chroma_qp_offset: Annotated[Array[int], 7, 3]
+    sh_explicit_scaling_list_used_flag: int
+    scaling_matrix_for_lfnst: int
+    scaling_matrix_disabled_for_act: int
+    scaling_factor: Annotated[Array[int], 28, 8, 8]
+    scaling_factor_dc: Annotated[Array[int], 28]
+    sh_lmcs_used_flag: int
+    chroma_residual_scale: int
+    lmcs_min_bin_idx: int
+    lmcs_max_bin_idx: int
+    lmcs_pivot: Annotated[Array[int], 17]
+    scale_coeff: Annotated[Array[int], 16]
+    chroma_scale_coeff: Annotated[Array[int], 16]
     is_b: int
     poc: int
     num_ref_idx_active: Annotated[Array[int], 2]
@@ -219,6 +337,22 @@ class InterSlice(Record):
     window_left: int
     window_top: int
     sps_chroma_horizontal_collocated_flag: int
+
+
+class BlockCell(Record):
+    """State of a cell of 4x4 luma samples; its numbers are int32.
+
+    Attributes:
+        region: Slice and tile (`log.CodingUnit.region`) of reconstructed luma and chroma; 0 if it is not reconstructed.
+        block: Properties of the luma and chroma transform block as `block_state` packs them.
+        bv: Block vector of IBC, packed.
+        qp: QpY, and Qp'Cb and Qp'Cr without the offset of the adaptive colour transform.
+    """
+
+    region: Annotated[Array[int], 2]
+    block: Annotated[Array[int], 2]
+    bv: int
+    qp: Annotated[Array[int], 3]
 
 
 class MotionCell(Record):
@@ -273,5 +407,6 @@ class CollocatedCell(Record):
 int64 = cast(Callable[[int], int], np.int64)
 """Conversion of a number of a cell before it is passed on: numba compiles a function anew for int32."""
 
-MOTION_CELL, COLLOCATED_CELL = record_dtype(MotionCell, np.int32), record_dtype(CollocatedCell, np.int32)
-"""Types of the elements of `Frame.motion` and `Frame.collocated`."""
+BLOCK_CELL, MOTION_CELL = record_dtype(BlockCell, np.int32), record_dtype(MotionCell, np.int32)
+COLLOCATED_CELL = record_dtype(CollocatedCell, np.int32)
+"""Types of the elements of `Frame.known`, `Frame.motion` and `Frame.collocated`."""

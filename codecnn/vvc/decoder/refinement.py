@@ -58,7 +58,7 @@ def apply_flow(f: Frame, which: int, to: int) -> None:
         to: Position of the result, rows of four numbers.
     """
     s = f.s
-    limit = 1 << max(13, f.p[fr.BIT_DEPTH] + 1)
+    limit = 1 << max(13, f.pic.bit_depth + 1)
     differences = fr.GRADIENTS + 32 * which
     for y in range(4):
         for x in range(4):
@@ -82,7 +82,7 @@ def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> Non
         width: Width of the block, at most 16.
         height: Height of the block, at most 16.
     """
-    p, s, planes = f.p, f.s, f.planes
+    s, planes = f.s, f.planes
     stride = width + 2
     first, second = fr.EXTENDED + stride + 1, fr.EXTENDED + fr.EXTENDED_BLOCK + stride + 1
     # Sums of the gradients of both predictions, then their differences, horizontal and vertical.
@@ -96,13 +96,13 @@ def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> Non
             down_1 = (s[j + stride] >> 6) - (s[j - stride] >> 6)
             s[sum_x + at], s[sum_y + at] = (across_0 + across_1) >> 1, (down_0 + down_1) >> 1
             s[change_x + at], s[change_y + at] = across_0 - across_1, down_0 - down_1
-    shift = max(3, 15 - p[fr.BIT_DEPTH])
-    addend, peak = 1 << (shift - 1), (1 << p[fr.BIT_DEPTH]) - 1
+    shift = max(3, 15 - f.pic.bit_depth)
+    addend, peak = 1 << (shift - 1), (1 << f.pic.bit_depth) - 1
     for top in range(0, height, 4):
         for left in range(0, width, 4):
             flow_x, flow_y = optical_flow(f, left, top, width, height)
             for row in range(top, top + 4):
-                out = p[fr.PRED] + (y + row) * p[fr.STRIDE] + x
+                out = f.pic.pred[0] + (y + row) * f.pic.stride[0] + x
                 for column in range(left, left + 4):
                     at = row * width + column
                     value = s[first + row * stride + column] + s[second + row * stride + column] + addend
@@ -158,12 +158,12 @@ def predict_bilinear(
         mv_y: Vertical vector.
         to: Position of the result in `Frame.s`.
     """
-    p, s = f.p, f.s
+    s = f.s
     columns, rows = width + 2 * REACH + 1, height + 2 * REACH + 1
     left, top = x + (mv_x >> 4) - REACH, y + (mv_y >> 4) - REACH
     fetch(f, reference, 0, left, top, columns, rows, left, top, columns, rows)
     fraction_x, fraction_y = mv_x & 15, mv_y & 15
-    shift = p[fr.BIT_DEPTH] - 6
+    shift = f.pic.bit_depth - 6
     half = np.int32(1 << (shift - 1))
     source, out, step = U(fr.FETCHED), U(to), U(1)
     count = columns * rows - 1

@@ -17,6 +17,7 @@ from codecnn.vvc.decoder.interpolation import (
     ref_pic,
     sample_bounds,
 )
+from codecnn.vvc.decoder.records import FAULT_REFERENCE
 
 
 @compiled
@@ -110,16 +111,16 @@ def resample(
     to: int,
 ) -> None:
     """Predict a block from a scaled reference; arguments as those of `predict_from`, rows of the result are `width`."""
-    p, s, samples, ref = f.p, f.s, f.references, ref_pic(f, reference)
+    s, samples, ref = f.s, f.references, ref_pic(f, reference)
     if ref.width <= 0:
-        p[fr.FAULT] = fr.FAULT_REFERENCE
+        f.current.fault = FAULT_REFERENCE
         s[to : to + width * height] = 1 << 13
         return
-    sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
     scale_x, scale_y = ref.scale_x, ref.scale_y
     collocated_x = f.slice.sps_chroma_horizontal_collocated_flag
     add_x = 8 * (scale_x - (1 << 14)) if component and not collocated_x else 0
-    add_y = 8 * (scale_y - (1 << 14)) if component and not p[fr.COLLOCATED] else 0
+    add_y = 8 * (scale_y - (1 << 14)) if component and not f.pic.sps_chroma_vertical_collocated_flag else 0
     first_x = scaled_position(block_x, f.slice.window_left, mv_x, scale_x, add_x, sub_x, ref.window_left)
     first_y = scaled_position(block_y, f.slice.window_top, mv_y, scale_y, add_y, sub_y, ref.window_top)
     step_x, step_y = (scale_x + 8) >> 4, (scale_y + 8) >> 4
@@ -133,7 +134,7 @@ def resample(
     # Filter the rows along which the second filter runs. A scale that the standard forbids may need too many rows.
     top_row = (first_y >> 10) - taps // 2 + 1
     rows = min((first_y + (height - 1) * step_y >> 10) - (first_y >> 10) + taps, 2 * fr.INTER_BLOCK // width)
-    shift = min(4, p[fr.BIT_DEPTH] - 8)
+    shift = min(4, f.pic.bit_depth - 8)
     for row in range(rows):
         line = start + clip(top_row + row, top, bottom) * stride
         for column in range(width):

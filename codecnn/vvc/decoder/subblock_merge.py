@@ -1,7 +1,6 @@
 """Subblock merge candidates: temporal (SbTMVP), inherited and constructed affine (H.266 clauses 8.5.5.2 to 8.5.5.6)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.affine import FRACTION, affine_at, inherit_points, shifted, store_affine
 from codecnn.vvc.decoder.frame import Frame, clip, coding_unit
 from codecnn.vvc.decoder.merge import mergeable
@@ -222,7 +221,7 @@ def collocated_motion(f: Frame, x: int, y: int, motion: Motion) -> bool:
         True if there is motion.
     """
     s, temp_mv = f.slice, f.candidates.temp_mv
-    ctb_size = 1 << f.p[fr.LOG2_CTU]
+    ctb_size = 1 << f.pic.ctb_log2_size_y
     x_ctb, y_ctb = f.unit.x & -ctb_size, f.unit.y & -ctb_size
     x_col = clip(x + temp_mv.x, x_ctb, min(s.subpic_right - 1, x_ctb + ctb_size + 3))
     y_col = clip(y + temp_mv.y, y_ctb, min(s.subpic_bottom - 1, y_ctb + ctb_size - 1))

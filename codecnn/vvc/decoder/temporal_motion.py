@@ -29,7 +29,7 @@ def stored_motion(f: Frame, lists: Sequence[Records]) -> Records:
         Cells of type COLLOCATED_CELL, shape (ceil(rows / 2), ceil(columns / 2)).
     """
     motion = f.motion[::2, ::2]
-    slices = np.maximum(f.known[fr.LUMA_REGION, ::2, ::2] - 1, 0) // fr.SLICE_REGIONS
+    slices = np.maximum(f.known["region"][::2, ::2, 0] - 1, 0) // fr.SLICE_REGIONS
     entries = np.stack(lists)
     out = np.zeros(motion.shape, COLLOCATED_CELL)
     for i in range(2):
@@ -129,7 +129,7 @@ def bottom_right_vector(f: Frame, list_x: int, ref_idx: int, mv: MotionVector) -
     Returns:
         True if there is a vector.
     """
-    unit, log2_ctb = f.unit, f.p[fr.LOG2_CTU]
+    unit, log2_ctb = f.unit, f.pic.ctb_log2_size_y
     x_col_br, y_col_br = unit.x + unit.width, unit.y + unit.height
     if y_col_br >> log2_ctb != unit.y >> log2_ctb:
         return False

@@ -44,10 +44,10 @@ def write_weighted(
         shift: Right shift.
         offset: Number added after the shift.
     """
-    p, s, planes = f.p, f.s, f.planes
-    peak = np.int32((1 << p[fr.BIT_DEPTH]) - 1)
-    stride = p[fr.STRIDE + component]
-    target = p[fr.PRED + component] + y * stride + x
+    s, planes = f.s, f.planes
+    peak = np.int32((1 << f.pic.bit_depth) - 1)
+    stride = f.pic.stride[component]
+    target = f.pic.pred[component] + y * stride + x
     w0, w1, a, o = np.int32(weight_0), np.int32(weight_1), np.int32(addend), np.int32(offset)
     for row in range(height):
         out = U(target + row * stride)
@@ -87,7 +87,7 @@ def combine(
         stride_0: Numbers of a row of the prediction from L0.
         stride_1: Numbers of a row of the prediction from L1, which is the first one if L0 is unused.
     """
-    shift = max(2, 14 - f.p[fr.BIT_DEPTH])
+    shift = max(2, 14 - f.pic.bit_depth)
     explicit = f.slice.weighted_pred_flag and bcw == 0
     log2_weight_denom = f.slice.log2_weight_denom[component]
     if reference_0 < 0 or reference_1 < 0:

@@ -56,26 +56,26 @@ def transform_blocks(rng, unit):
 
 def plain_edges(f, slices, units, maps, chroma):
     """Derive the edges of all cells from maps of units and transform blocks in samples."""
-    p, side = f.p, SIDE
+    side = SIDE
     out = np.zeros((4, side // 4, side // 4), np.int64)
     for horizontal, row, column in np.ndindex(2, side // 4, side // 4):
         y, x = 4 * row, 4 * column
         py, px = (y - 1, x) if horizontal else (y, x - 1)
         place = y if horizontal else x
-        if place == 0 or place in p[[fr.COLUMNS, fr.ROWS][horizontal] :][:3]:
+        if place == 0 or place in (f.slice.virtual_boundary_pos_x, f.slice.virtual_boundary_pos_y)[horizontal]:
             continue
-        q_region, p_region = (int(f.known[fr.LUMA_REGION, j >> 2, i >> 2]) - 1 for j, i in ((y, x), (py, px)))
+        q_region, p_region = (int(f.known[j >> 2, i >> 2].region[0]) - 1 for j, i in ((y, x), (py, px)))
         (q_slice, q_tile), (p_slice, p_tile) = (divmod(region, fr.SLICE_REGIONS) for region in (q_region, p_region))
         if slices[q_slice, deblocking.SLICE_DISABLED]:
             continue
-        if q_tile != p_tile and not p[fr.ACROSS_TILES]:
+        if q_tile != p_tile and not f.slice.loop_filter_across_tiles:
             continue
-        if q_slice != p_slice and not (p[fr.ACROSS_SLICES] and slices[:, deblocking.SLICE_CROSSED].all()):
+        if q_slice != p_slice and not (f.slice.loop_filter_across_slices and slices[:, deblocking.SLICE_CROSSED].all()):
             continue
         out[horizontal, row, column] = plain_luma_edge(f, units, maps, horizontal, (y, x), (py, px))
         unit_q, unit_p = (units[int(maps["unit"][at]) - 1] for at in ((y, x), (py, px)))
         size = "h" if horizontal else "w"
-        sub = int(p[fr.SUB_Y] if horizontal else p[fr.SUB_X])
+        sub = int(f.pic.log2_sub_height_c if horizontal else f.pic.log2_sub_width_c)
         if (place >> sub) % 8 or chroma["block"][y, x] == chroma["block"][py, px]:
             continue
         modes = unit_p.mode, unit_q.mode
@@ -157,18 +157,19 @@ def differ(f, p, q):
 def test_edges_of_random_units(number):
     rng = np.random.default_rng(number)
     f = empty_frame(10)
-    p, side = f.p, SIDE
-    p[fr.CHROMA], p[fr.SUB_X], p[fr.SUB_Y] = 1, *FORMATS[number % 3]
-    p[fr.ACROSS_TILES], p[fr.ACROSS_SLICES] = number % 2, number < 3
+    side = SIDE
+    f.pic.sps_chroma_format_idc, f.pic.log2_sub_width_c, f.pic.log2_sub_height_c = 1, *FORMATS[number % 3]
+    f.slice.loop_filter_across_tiles, f.slice.loop_filter_across_slices = number % 2, number < 3
     if number == 4:
-        p[fr.COLUMNS], p[fr.ROWS] = 64, 72
+        f.slice.virtual_boundary_pos_x[0], f.slice.virtual_boundary_pos_y[0] = 64, 72
     shape = (*f.motion.shape, 4)
     put_vectors(f.motion, rng.integers(-6, 7, shape) * rng.integers(0, 2, shape))
     f.motion["slot"] = rng.integers(-1, 2, (*shape[:2], 2))
     # Two slices, the upper one of two tiles, each a part of another subpicture.
-    f.known[fr.LUMA_REGION, : side // 8] = 1
-    f.known[fr.LUMA_REGION, : side // 8, side // 8 :] = 2
-    f.known[fr.LUMA_REGION, side // 8 :] = 1 + fr.SLICE_REGIONS
+    regions = f.known["region"][..., 0]
+    regions[: side // 8] = 1
+    regions[: side // 8, side // 8 :] = 2
+    regions[side // 8 :] = 1 + fr.SLICE_REGIONS
     slices = np.zeros((2, deblocking.SLICE_NUMBERS), np.int32)
     slices[1, deblocking.SLICE_SUBPICTURE] = 1
     slices[:, deblocking.SLICE_CROSSED] = (1, number != 1)
@@ -217,9 +218,9 @@ def test_edges_of_random_units(number):
                 if len(blocks) < 4 or place == 3:
                     block_state.keep_chroma_block(f, *chroma_block, coded >> 1, 0)
     edges = np.zeros((4, side // 4, side // 4), np.int32)
-    checked(deblocking.derive_edges)(p, f.known, f.motion, slices, edges)
+    checked(deblocking.derive_edges)(f.pic, f.slice, f.known, f.motion, slices, edges)
     expected = plain_edges(f, slices, units, maps, chroma)
     for plane, name in enumerate(("luma V", "luma H", "chroma V", "chroma H")):
         np.testing.assert_array_equal(edges[plane], expected[plane], f"picture {number}, {name}")
     assert len(np.unique(edges[:2])) > 12, np.unique(edges[:2])
-    np.testing.assert_array_equal(f.known[fr.QP_Y], (maps["unit"][::4, ::4] - 1) % 50)
+    np.testing.assert_array_equal(f.known["qp"][..., 0], (maps["unit"][::4, ::4] - 1) % 50)

@@ -138,8 +138,8 @@ def test_luma_alone_is_mapped_forward(bit_depth):
     words = rng.integers(1 << (bit_depth - 6), 1 << (bit_depth - 4), 16)
     pivot = np.concatenate([[0], words.cumsum()])
     scale = (words * 2048 + (1 << (bit_depth - 5))) >> (bit_depth - 4)
-    scene.p[fr.LMCS] = 1
-    scene.p[fr.PIVOT : fr.PIVOT + 17], scene.p[fr.LUMA_SCALE : fr.LUMA_SCALE + 16] = pivot, scale
+    scene.f.slice.sh_lmcs_used_flag = 1
+    scene.f.slice.lmcs_pivot[:], scene.f.slice.scale_coeff[:] = pivot, scale
     place, vectors = (32, 16, 16, 32), (random_vector(rng), None)
     scene.unit(place, vectors)
     inter_prediction.predict_inter_unit(scene.f)
@@ -153,7 +153,7 @@ def test_an_entry_without_a_picture_is_a_fault_and_reads_nothing():
     scene.unit((0, 0, 16, 16), ((5, 5), None))
     scene.f.unit.motion.ref_idx[0] = 7
     inter_prediction.predict_inter_unit(scene.f)
-    assert scene.p[fr.FAULT] == fr.FAULT_REFERENCE
+    assert scene.f.current.fault == rc.FAULT_REFERENCE
     assert (scene.result(0, (0, 0, 16, 16)) == 512).all()
 
 
@@ -239,16 +239,16 @@ def test_combined_inter_and_intra_prediction(number):
     place = [(32, 16, 16, 8), (32, 16, 4, 16), (0, 64, 64, 64)][number % 3]
     x, y, width, height = place
     vectors = (random_vector(rng), random_vector(rng))
-    scene.f.known[fr.BLOCKS] = st.MODE_INTER
+    scene.f.known["block"][..., 0] = st.MODE_INTER
     if number & 1 and x:
-        scene.f.known[fr.BLOCKS, (y + height - 1) >> 2, (x - 1) >> 2] = st.MODE_INTRA
+        scene.f.known[(y + height - 1) >> 2, (x - 1) >> 2].block[0] = st.MODE_INTRA
     if number & 2:
-        scene.f.known[fr.BLOCKS, (y - 1) >> 2, (x + width - 1) >> 2] = st.MODE_INTRA
+        scene.f.known[(y - 1) >> 2, (x + width - 1) >> 2].block[0] = st.MODE_INTRA
     neighbours = int(number & 1 and x > 0) + (number >> 1 & 1)
-    scene.p[fr.LMCS] = number >> 2
+    scene.f.slice.sh_lmcs_used_flag = number >> 2
     pivot = np.concatenate([[0], rng.integers(16, 64, 16).cumsum()])
     scale = np.diff(pivot) * 32
-    scene.p[fr.PIVOT : fr.PIVOT + 17], scene.p[fr.LUMA_SCALE : fr.LUMA_SCALE + 16] = pivot, scale
+    scene.f.slice.lmcs_pivot[:], scene.f.slice.scale_coeff[:] = pivot, scale
     scene.unit(place, vectors, {"ciip_flag": 1, "bcw_idx": 3, "general_merge_flag": 1})
     inter_prediction.predict_inter_unit(scene.f)
     results = [scene.result(component, place).copy() for component in range(3)]

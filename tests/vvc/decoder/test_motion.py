@@ -8,7 +8,6 @@ from codecnn.vvc.syntax import CTU_LOG_SIZE, parsed_ctus, read_pictures
 from tests.helpers.motion_traces import traced_pictures
 from tests.helpers.plain_decoder import (
     empty_frame,
-    fr,
     geometric_motion,
     lg,
     motion,
@@ -39,13 +38,13 @@ def derived_motion(stream):
             unit = 0
             while unit < len(ctus.log):
                 cu = record_at(ctus.log, unit, lg.CODING_UNIT)
-                f.p[fr.UNIT], f.p[fr.REGION] = unit, cu.region
+                f.current.cu_at, f.current.region = unit, cu.region
                 if cu.pred_mode == st.MODE_INTER:
                     motion.derive_motion(f)
                 if cu.tree != st.DUAL_CHROMA:
                     references.mark(f, False, cu.x, cu.y, cu.width, cu.height)
                 unit += int(cu.length)
-        assert not f.p[fr.FAULT]
+        assert not f.current.fault
         stored[picture.cvs, picture.poc] = temporal_motion.stored_motion(f, lists)
         yield picture.poc, f.motion
 
@@ -142,7 +141,7 @@ def test_candidate_after_the_constructed_ones_has_no_motion(index, weight):
     f.slice.is_b = f.slice.sps_affine_enabled_flag = f.slice.sps_6param_affine_enabled_flag = 1
     f.slice.num_ref_idx_active[:] = 1
     f.slice.log2_par_mrg_level = 2
-    f.known[fr.LUMA_REGION] = 0
+    f.known["region"][..., 0] = 0
     references.mark(f, False, 0, 0, 16, 32)
     f.motion[:8, :4] = np.zeros(1, f.motion.dtype)
     f.motion["bcw_idx"][:8, :4] = 1

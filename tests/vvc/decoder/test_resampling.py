@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.inter_scenes import SUBSAMPLINGS, Scene, default_weighted, random_vector
-from tests.helpers.plain_decoder import SIDE, fr, inter_prediction, ip, put_vectors, rc
+from tests.helpers.plain_decoder import SIDE, inter_prediction, ip, put_vectors, rc
 
 
 def resampled(
@@ -54,7 +54,7 @@ def test_references_of_other_sizes(number):
     scene.slice.window_left, scene.slice.window_top = windows[0]
     entry.window_left, entry.window_top = windows[1]
     collocated = (True, True) if sub != (1, 1) else (bool(number & 1), bool(number & 2))
-    scene.slice.sps_chroma_horizontal_collocated_flag, scene.p[fr.COLLOCATED] = collocated
+    scene.slice.sps_chroma_horizontal_collocated_flag, scene.f.pic.sps_chroma_vertical_collocated_flag = collocated
     half, affine = number % 4 == 1, number % 4 == 2
     place = (32, 48, 128, 64) if number % 4 == 0 else (64, 16, 16, 32)
     vectors = (random_vector(rng), random_vector(rng) if number % 2 else None)
