@@ -10,11 +10,12 @@ A class that derives from `Record` declares the fields, e.g.
         mv: Annotated[Array[MotionVector], 2]
         ref_idx: Annotated[Array[int], 2]
 
-so that `motion.mv[0].x` is a number. At run time a record is a NumPy record and an array of records a NumPy array;
-numba compiles the access to a load from an address. The class itself names and documents the fields, for mypy too.
+so that `motion.mv[0].x` is a number, and mypy knows the fields. A record is a NumPy scalar of its class, an array of
+records a NumPy array. Numba knows them by their NumPy type, and compiles the access to a load from an address.
 """
 
-from typing import Annotated, Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
+import functools
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numba
 import numba.np.arrayobj
@@ -38,8 +39,31 @@ class Array(Generic[T]):
         raise NotImplementedError
 
 
-class Record:
+if TYPE_CHECKING:
+    # The stubs of NumPy do not allow classes that derive from np.void.
+    from builtins import object as _Scalar
+else:
+    _Scalar = np.void
+
+
+class Record(_Scalar):
     """Base of the classes that declare the fields of a record."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a field; a record or an array is a view."""
+            try:
+                return self[name]
+            except ValueError:
+                raise AttributeError(f"{type(self).__name__} has no field {name}") from None
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            """Set a field."""
+            try:
+                self[name] = value
+            except ValueError:
+                raise AttributeError(f"{type(self).__name__} has no field {name}") from None
 
 
 R = TypeVar("R", bound=Record)
@@ -50,21 +74,28 @@ def record_dtype(kind: type[Record], integer: type[np.signedinteger[Any]] = np.i
 
     Args:
         kind: Class that declares the fields.
-        integer: Type of all integers in the record.
+        integer: NumPy type of all integers in the record.
 
     Raises:
-        ValueError: A field has the name of an attribute of NumPy's records, such as size or data.
+        ValueError: A field has the name of an attribute of NumPy scalars, such as size or data.
     """
+    # To mypy a class is not hashable.
+    dtype: np.dtype[Any] = cast(Any, _cached_dtype)(kind, integer)
+    return dtype
+
+
+@functools.cache
+def _cached_dtype(kind: Any, integer: Any) -> np.dtype[Any]:
     fields: list[tuple[Any, ...]] = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
-        if hasattr(np.record, name):
-            raise ValueError(f"{kind.__name__}.{name} hides np.record.{name}: choose another name")
+        if hasattr(np.void, name):
+            raise ValueError(f"{kind.__name__}.{name} hides np.void.{name}: choose another name")
         element, *shape = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if get_origin(element) is Array:
             (element,) = get_args(element)
-        dtype = np.dtype(integer) if element is int else record_dtype(element, integer)
+        dtype = np.dtype(integer) if element is int else _cached_dtype(element, integer)
         fields.append((name, dtype, tuple(shape)) if shape else (name, dtype))
-    return np.dtype((np.record, np.dtype(fields, align=True)))
+    return np.dtype((kind, np.dtype(fields, align=True)))
 
 
 def new_record(kind: type[R]) -> R:

@@ -64,6 +64,14 @@ def test_record_in_an_array_of_numbers(compiled, monkeypatch):
     assert numbers[25:].tolist() == list(range(25, 40))
 
 
+def test_field_that_does_not_exist_is_an_error():
+    block = new_record(Block)
+    with pytest.raises(AttributeError, match="Block has no field height"):
+        _ = block.height
+    with pytest.raises(AttributeError, match="Vector has no field z"):
+        block.mv[0, 0].z = 1
+
+
 def test_layout_is_that_of_the_fields_in_order():
     assert BLOCK.itemsize == 8 * (1 + 12 + 2)
     assert record_dtype(Block, np.int32).itemsize == 4 * (1 + 12 + 2)
@@ -74,5 +82,5 @@ def test_name_that_numpy_uses_is_refused():
     class Wrong(Record):
         size: int
 
-    with pytest.raises(ValueError, match=r"Wrong\.size hides np\.record\.size"):
+    with pytest.raises(ValueError, match=r"Wrong\.size hides np\.void\.size"):
         record_dtype(Wrong)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.errors import FormatError
-from codecnn.base.records import Records, record_dtype
+from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder.frame import Frame
 from codecnn.vvc.decoder.records import COLLOCATED_CELL, RefPicListEntry, SliceValues
 from codecnn.vvc.decoder.temporal_motion import stored_motion
@@ -111,7 +111,7 @@ class PictureBuffer:
             `Frame.collocated` of the slice.
         """
         by_poc = {kept.poc: kept for kept in self.pictures}
-        s.ref_pic_list[...] = np.zeros(1, record_dtype(RefPicListEntry))
+        s.ref_pic_list[...] = new_record(RefPicListEntry)
         weights = part.header.weights
         plain = (1 << weights.log2_denominator, 0, *(1 << weights.log2_denominator_c, 0) * 2)
         for number, entries in enumerate(part.references):

@@ -30,17 +30,17 @@ def stored_motion(f: Frame, lists: Sequence[Records]) -> Records:
     """
     motion = f.motion[::2, ::2]
     slices = np.maximum(f.known["region"][::2, ::2, 0] - 1, 0) // fr.SLICE_REGIONS
-    entries = np.stack(lists)
+    pocs, long_terms = (np.stack([entries[field] for entries in lists]) for field in ("poc", "long_term"))
     out = np.zeros(motion.shape, COLLOCATED_CELL)
     for i in range(2):
         ref_idx = motion["ref_idx"][..., i]
         used = ref_idx >= 0
-        entry = entries[slices, i, np.where(used, ref_idx, 0)]
+        place = slices, i, np.where(used, ref_idx, 0)
         for axis in ("x", "y"):
             out["mv"][axis][..., i] = np.where(used, compressed(motion["dmvr_mv"][axis][..., i]), 0)
         out["pred_flag"][..., i] = used
-        out["poc"][..., i] = np.where(used, entry["poc"], 0)
-        out["long_term"][..., i] = np.where(used, entry["long_term"], 0)
+        out["poc"][..., i] = np.where(used, pocs[place], 0)
+        out["long_term"][..., i] = np.where(used, long_terms[place], 0)
     return out
 
 
