@@ -5,17 +5,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_digest
-from codecnn.base.records import Records
+from codecnn.base.records import Array, Record, Records, record_dtype
 from codecnn.vvc.decoder import block_state as bk
 from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.borrowed import borrowed_blocks, borrowed_motion, borrowed_samples
+from codecnn.vvc.decoder.borrowed import borrowed_records, borrowed_samples
 from codecnn.vvc.decoder.edge_filters import Samples, adapted_qp, filter_chroma, filter_luma
-from codecnn.vvc.decoder.records import MotionCell, PictureValues, SliceValues, int64
+from codecnn.vvc.decoder.records import BLOCK_CELL, MOTION_CELL, MotionCell, PictureValues, SliceValues, int64
 from codecnn.vvc.syntax import state as st
 
 Ints = npt.NDArray[np.int64]
@@ -32,16 +33,30 @@ is set if the blocks on both sides have at least eight samples. 0 is no edge.
 
 CHROMA_LARGE = 16
 
-SLICE_DISABLED, SLICE_SUBPICTURE, SLICE_CROSSED, SLICE_BETA, SLICE_TC, SLICE_NUMBERS = 0, 1, 2, 3, 6, 9
-"""Numbers of a slice for deblocking.
 
-sh_deblocking_filter_disabled_flag, index of the subpicture, the flag that filters may cross the edges of the
-subpicture, and beta_offset_div2 and tc_offset_div2 of Y, Cb and Cr.
-"""
+class DeblockingSlice(Record):
+    """Values of a slice for deblocking.
+
+    Attributes:
+        disabled: sh_deblocking_filter_disabled_flag.
+        subpicture: Index of its subpicture.
+        crossed: sps_loop_filter_across_subpic_enabled_flag of the subpicture.
+        beta_offset_div2: sh_luma_beta_offset_div2, sh_cb_beta_offset_div2 and sh_cr_beta_offset_div2.
+        tc_offset_div2: sh_luma_tc_offset_div2, sh_cb_tc_offset_div2 and sh_cr_tc_offset_div2.
+    """
+
+    disabled: int
+    subpicture: int
+    crossed: int
+    beta_offset_div2: Annotated[Array[int], 3]
+    tc_offset_div2: Annotated[Array[int], 3]
+
+
+DEBLOCKING_SLICE = record_dtype(DeblockingSlice)
 
 
 @compiled
-def may_cross(s: SliceValues, slices: Cells, first: int, second: int) -> bool:
+def may_cross(s: SliceValues, slices: Records, first: int, second: int) -> bool:
     """Return True if deblocking may cross the edge between blocks of two regions (`log.CodingUnit.region`)."""
     if first == second:
         return True
@@ -53,8 +68,8 @@ def may_cross(s: SliceValues, slices: Cells, first: int, second: int) -> bool:
     first, second = first // fr.SLICE_REGIONS, second // fr.SLICE_REGIONS
     if first == second:
         return True
-    crossed = slices[first, SLICE_CROSSED] and slices[second, SLICE_CROSSED]
-    if not crossed and slices[first, SLICE_SUBPICTURE] != slices[second, SLICE_SUBPICTURE]:
+    crossed = slices[first].crossed and slices[second].crossed
+    if not crossed and slices[first].subpicture != slices[second].subpicture:
         return False
     return bool(s.loop_filter_across_slices)
 
@@ -222,12 +237,12 @@ def chroma_edge(known: Records, row: int, column: int, horizontal: int) -> int:
     return edge
 
 
-def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records, Records, Cells, Edges], str]:
+def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records, Records, Records, Edges], str]:
     """Compile `derive_edges`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
     def derive_edges(
-        pic: PictureValues, s: SliceValues, known: Records, motion: Records, slices: Cells, edges: Edges
+        pic: PictureValues, s: SliceValues, known: Records, motion: Records, slices: Records, edges: Edges
     ) -> str:
         """Derive the edges of a picture that deblocking filters, with their strengths and filter lengths.
 
@@ -236,20 +251,20 @@ def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records,
             s: Values of a slice: virtual boundaries, and whether filters cross tiles and slices.
             known: State of the blocks, as `Frame.known`.
             motion: Motion of the blocks, as `Frame.motion`.
-            slices: One row for each slice, shape (slices, SLICE_NUMBERS).
+            slices: Values of each slice, elements of type DEBLOCKING_SLICE.
             edges: Result, see `LUMA_V`, shape (4, rows, columns).
 
         Returns:
             Digest of the sources.
         """
         if COMPILED:
-            known, motion = borrowed_blocks(known), borrowed_motion(motion)
-            slices, edges = borrowed_samples(slices), borrowed_samples(edges)
+            known, motion = borrowed_records(known, BLOCK_CELL), borrowed_records(motion, MOTION_CELL)
+            slices, edges = borrowed_records(slices, DEBLOCKING_SLICE), borrowed_samples(edges)
         edges[:] = 0
         for row in range(edges.shape[1]):
             for column in range(edges.shape[2]):
                 region = known[row, column].region[0]
-                if region == 0 or slices[(region - 1) // fr.SLICE_REGIONS, SLICE_DISABLED]:
+                if region == 0 or slices[(region - 1) // fr.SLICE_REGIONS].disabled:
                     continue
                 for horizontal in range(2):
                     place = row if horizontal else column
@@ -271,19 +286,19 @@ def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records,
     return derive_edges
 
 
-def _deblock_entry(sources: str) -> Callable[[PictureValues, Records, Cells, Edges, Samples, Samples, Samples], str]:
+def _deblock_entry(sources: str) -> Callable[[PictureValues, Records, Records, Edges, Samples, Samples, Samples], str]:
     """Compile `deblock`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
     def deblock(
-        pic: PictureValues, known: Records, slices: Cells, edges: Edges, y: Samples, u: Samples, v: Samples
+        pic: PictureValues, known: Records, slices: Records, edges: Edges, y: Samples, u: Samples, v: Samples
     ) -> str:
         """Deblock a picture in place: all left edges first, then all upper ones.
 
         Args:
             pic: Values of the picture.
             known: State of the blocks, as `Frame.known`.
-            slices: One row for each slice, shape (slices, SLICE_NUMBERS).
+            slices: Values of each slice, elements of type DEBLOCKING_SLICE.
             edges: Edges, as `derive_edges` returns them.
             y: Samples of luma, row by row.
             u: Samples of Cb; without chroma any array.
@@ -293,7 +308,7 @@ def _deblock_entry(sources: str) -> Callable[[PictureValues, Records, Cells, Edg
             Digest of the sources.
         """
         if COMPILED:
-            known, slices = borrowed_blocks(known), borrowed_samples(slices)
+            known, slices = borrowed_records(known, BLOCK_CELL), borrowed_records(slices, DEBLOCKING_SLICE)
             edges, y, u, v = borrowed_samples(edges), borrowed_samples(y), borrowed_samples(u), borrowed_samples(v)
         depth, ctu = pic.bit_depth, (1 << pic.ctb_log2_size_y) - 1
         sub_x, sub_y = pic.log2_sub_width_c, pic.log2_sub_height_c
@@ -316,7 +331,7 @@ def _deblock_entry(sources: str) -> Callable[[PictureValues, Records, Cells, Edg
                             qp += adapted_qp(pic, y, at, across, along)
                         keep_p = known[row_p, column_p].block[0] & bk.MODE_MASK == st.MODE_PALETTE
                         keep_q = known[row, column].block[0] & bk.MODE_MASK == st.MODE_PALETTE
-                        beta, tc = slices[part, SLICE_BETA], slices[part, SLICE_TC]
+                        beta, tc = slices[part].beta_offset_div2[0], slices[part].tc_offset_div2[0]
                         filter_luma(y, at, across, along, luma, qp, beta, tc, depth, ctb_edge, keep_p, keep_q)
                     if chroma == 0:
                         continue
@@ -330,7 +345,8 @@ def _deblock_entry(sources: str) -> Callable[[PictureValues, Records, Cells, Edg
                         qp = (known[row_p, column_p].qp[component] + known[row, column].qp[component] + 1) >> 1
                         qp -= 6 * (depth - 8)
                         strength, large = chroma >> 2 * (component - 1) & 3, chroma & CHROMA_LARGE != 0
-                        beta, tc = slices[part, SLICE_BETA + component], slices[part, SLICE_TC + component]
+                        beta = slices[part].beta_offset_div2[component]
+                        tc = slices[part].tc_offset_div2[component]
                         s = u if component == 1 else v
                         filter_chroma(
                             s, at, across, along, lines, strength, large, qp, beta, tc, depth, ctb_edge, keep_p, keep_q

@@ -1,4 +1,4 @@
-"""State of the reconstruction: arrays that its compiled functions work on, names of their indices, and constant tables.
+"""State of the reconstruction: the records and arrays that its compiled functions work on, and constant tables.
 
 As in `codecnn.vvc.syntax.state`, no index may leave its array, whatever a stream contains: blocks lie inside the
 picture, and the parser bounds modes and sizes.

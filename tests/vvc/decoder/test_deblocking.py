@@ -66,11 +66,11 @@ def plain_edges(f, slices, units, maps, chroma):
             continue
         q_region, p_region = (int(f.known[j >> 2, i >> 2].region[0]) - 1 for j, i in ((y, x), (py, px)))
         (q_slice, q_tile), (p_slice, p_tile) = (divmod(region, fr.SLICE_REGIONS) for region in (q_region, p_region))
-        if slices[q_slice, deblocking.SLICE_DISABLED]:
+        if slices[q_slice].disabled:
             continue
         if q_tile != p_tile and not f.slice.loop_filter_across_tiles:
             continue
-        if q_slice != p_slice and not (f.slice.loop_filter_across_slices and slices[:, deblocking.SLICE_CROSSED].all()):
+        if q_slice != p_slice and not (f.slice.loop_filter_across_slices and slices["crossed"].all()):
             continue
         out[horizontal, row, column] = plain_luma_edge(f, units, maps, horizontal, (y, x), (py, px))
         unit_q, unit_p = (units[int(maps["unit"][at]) - 1] for at in ((y, x), (py, px)))
@@ -170,10 +170,9 @@ def test_edges_of_random_units(number):
     regions[: side // 8] = 1
     regions[: side // 8, side // 8 :] = 2
     regions[side // 8 :] = 1 + fr.SLICE_REGIONS
-    slices = np.zeros((2, deblocking.SLICE_NUMBERS), np.int32)
-    slices[1, deblocking.SLICE_SUBPICTURE] = 1
-    slices[:, deblocking.SLICE_CROSSED] = (1, number != 1)
-    slices[0, deblocking.SLICE_DISABLED] = number == 5
+    slices = np.zeros(2, deblocking.DEBLOCKING_SLICE)
+    slices["subpicture"], slices["crossed"] = (0, 1), (1, number != 1)
+    slices[0].disabled = number == 5
     maps = {
         name: np.zeros((side, side), np.int64) for name in ("unit", "block", "coded", "cb", "cr", "w", "h", "vector")
     }
