@@ -35,11 +35,8 @@ def new_frame(picture: ParsedPicture) -> tuple[fr.Frame, list[tuple[int, int]]]:
     sizes = [(height, width), *[(height >> sub_y, width >> sub_x)] * (2 if sps.sps_chroma_format_idc else 0)]
     pic, current = new_record(PictureValues), new_record(Position)
     pic.width, pic.height, pic.log2_sub_width_c, pic.log2_sub_height_c = width, height, sub_x, sub_y
-    pic.sps_chroma_format_idc, pic.bit_depth, pic.ctb_log2_size_y = (
-        sps.sps_chroma_format_idc,
-        sps.bit_depth,
-        sps.ctb_log2_size_y,
-    )
+    pic.sps_chroma_format_idc, pic.bit_depth = sps.sps_chroma_format_idc, sps.bit_depth
+    pic.ctb_log2_size_y = sps.ctb_log2_size_y
     pic.sps_entropy_coding_sync_enabled_flag = sps.sps_entropy_coding_sync_enabled_flag
     pic.sps_chroma_vertical_collocated_flag = sps.sps_chroma_vertical_collocated_flag
     pic.log2_transform_range, pic.min_qp_prime_ts = sps.log2_transform_range, sps.min_qp_prime_ts
@@ -118,17 +115,15 @@ def _put_inter(s: SliceValues, part: Slice) -> None:
     h, ph = part.header, part.picture_header
     sps, pps = ph.sps, ph.pps
     s.is_b, s.poc = h.slice_type == "B", part.poc
-    s.num_ref_idx_active[0], s.num_ref_idx_active[1] = h.num_ref_idx_active
+    s.num_ref_idx_active[:] = h.num_ref_idx_active
     s.bdof_enabled = sps.sps_bdof_enabled_flag and not ph.ph_bdof_disabled_flag
     s.dmvr_enabled = sps.sps_dmvr_enabled_flag and not ph.ph_dmvr_disabled_flag
     s.prof_enabled = sps.sps_affine_prof_enabled_flag and not ph.ph_prof_disabled_flag
     s.weighted_pred_flag = pps.pps_weighted_pred_flag if h.slice_type == "P" else pps.pps_weighted_bipred_flag
     s.log2_weight_denom[0] = h.weights.log2_denominator
     s.log2_weight_denom[1] = s.log2_weight_denom[2] = h.weights.log2_denominator_c
-    s.ph_temporal_mvp_enabled_flag, s.sps_sbtmvp_enabled_flag = (
-        ph.ph_temporal_mvp_enabled_flag,
-        sps.sps_sbtmvp_enabled_flag,
-    )
+    s.ph_temporal_mvp_enabled_flag = ph.ph_temporal_mvp_enabled_flag
+    s.sps_sbtmvp_enabled_flag = sps.sps_sbtmvp_enabled_flag
     s.collocated_list, s.collocated_ref_idx = h.collocated
     s.no_backward_pred_flag = all(poc <= part.poc for entries in part.references for _, poc in entries)
     s.max_num_merge_cand = sps.max_num_merge_cand
