@@ -137,8 +137,8 @@ def source_digest(*folders: Path) -> str:
     Returns:
         SHA-256 as a hexadecimal string.
     """
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    for folder in folders:
-        for path in sorted(folder.rglob("*.py")):
-            digest.update(path.read_bytes())
+    own = [Path(__file__).with_name(name) for name in ("compiled.py", "records.py")]
+    digest = hashlib.sha256()
+    for path in (*own, *(path for folder in folders for path in sorted(folder.rglob("*.py")))):
+        digest.update(path.read_bytes())
     return digest.hexdigest()

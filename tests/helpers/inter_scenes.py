@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.helpers.plain_decoder import SIDE, fr, ip, random_frame
+from tests.helpers.plain_decoder import SIDE, ip, random_frame
 
 SUBSAMPLINGS = ((1, 1), (1, 0), (0, 0))
 
@@ -15,11 +15,10 @@ class Scene:
         self.sub, self.bit_depth = sub, bit_depth
         self.planes, parts, at = [], [], 0
         for number, (width, height) in enumerate(sizes):
-            entry = self.entry(number)
-            f.p[entry + fr.REF_WIDTH], f.p[entry + fr.REF_HEIGHT] = width, height
-            f.p[entry + fr.REF_SCALE_X] = f.p[entry + fr.REF_SCALE_Y] = 1 << 14
-            f.p[entry + fr.REF_WEIGHT : entry + fr.REF_WEIGHT + 6 : 2] = 1
-            f.p[entry + fr.REF_POC] = 2 - 4 * number
+            entry = f.slice.ref_pic_list[number, number]
+            entry.width, entry.height, entry.poc = width, height, 2 - 4 * number
+            entry.scale_x = entry.scale_y = 1 << 14
+            entry.weighting["weight"] = 1
             self.planes.append([])
             for component in range(3):
                 shape = (height >> sub[1], width >> sub[0]) if component else (height, width)
@@ -29,28 +28,28 @@ class Scene:
                     plane = (steps + (1 << (bit_depth - 1))).clip(0, (1 << bit_depth) - 1)
                 self.planes[-1].append(plane)
                 parts.append(plane.ravel())
-                f.p[entry + fr.REF_AT + component], f.p[entry + fr.REF_STRIDE + component] = at, shape[1]
+                entry.start[component], entry.stride[component] = at, shape[1]
                 at += plane.size
         self.f = f._replace(references=np.concatenate(parts).astype(np.uint16))
-        self.p = f.p
-        self.p[fr.SUBPICTURE_RIGHT], self.p[fr.SUBPICTURE_BOTTOM] = SIDE, SIDE
+        self.slice = f.slice
+        self.slice.subpic_right = self.slice.subpic_bottom = SIDE
 
-    @staticmethod
-    def entry(number):
-        """Return the position of an entry: 0 is entry 0 of L0, 1 is entry 1 of L1."""
-        return fr.LISTS_OF_REFERENCES + fr.REFERENCE * (17 * number)
+    def entry(self, number):
+        """Return an entry of a reference picture list: 0 is entry 0 of L0, 1 is entry 1 of L1."""
+        return self.slice.ref_pic_list[number, number]
 
     def unit(self, place, vectors, facts=None):
-        """Set the motion of the current unit; the list of a vector None is unused. `facts` has values by position."""
-        at = fr.MOTION_OF_UNIT
-        self.p[at : at + fr.MOTION_UNIT] = 0
-        self.p[at : at + 4] = place
+        """Set the motion of the current unit; the list of a vector None is unused. `facts` has values by field."""
+        unit, motion = self.f.unit, self.f.unit.motion
+        for record in (unit, motion):
+            record.setfield(np.zeros(1, record.dtype)[0], record.dtype)
+        unit.x, unit.y, unit.width, unit.height = place
         for number, vector in enumerate(vectors):
-            self.p[at + fr.UNIT_REF + number] = -1 if vector is None else number
+            motion.ref_idx[number] = -1 if vector is None else number
             if vector is not None:
-                self.p[at + fr.UNIT_MV + 2 * number :][:2] = vector
-        for position, value in (facts or {}).items():
-            self.p[at + position] = value
+                motion.mv[number].x, motion.mv[number].y = vector
+        for field, value in (facts or {}).items():
+            setattr(motion if field in motion.dtype.names else unit, field, value)
 
     def place(self, component, place):
         """Convert a block in luma samples to its component."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.records import record_at
 from codecnn.vvc.syntax import ParsedPicture, parsed_ctus, read_pictures
 from codecnn.vvc.syntax import log as lg
 from codecnn.vvc.syntax import state as st
@@ -55,50 +56,51 @@ def logged_blocks(
     for ctus in parsed_ctus(picture, 1 << 20):
         at = 0
         while at < len(ctus.log):
-            unit = ctus.log[at : at + lg.UNIT_HEADER].tolist()
+            cu = record_at(ctus.log, at, lg.CODING_UNIT)
             tu_at = at + lg.UNIT_HEADER
-            for _ in range(unit[lg.U_UNITS]):
-                tu = ctus.log[tu_at : tu_at + lg.BLOCK_HEADER].tolist()
+            for _ in range(cu.num_transform_units):
+                tu = record_at(ctus.log, tu_at, lg.TRANSFORM_UNIT)
                 tu_at += lg.BLOCK_HEADER
-                first = 1 if unit[lg.U_TREE] == st.DUAL_CHROMA else 0
-                for component in range(first, 3 if tu[lg.T_CHROMA] else 1):
-                    row = _block(unit, tu, component, sub_x, sub_y)
+                first = 1 if cu.tree == st.DUAL_CHROMA else 0
+                for component in range(first, 3 if tu.has_chroma else 1):
+                    row = _block(cu, tu, component, sub_x, sub_y)
                     key = (component, row["x"], row["y"])
                     assert key not in blocks
                     blocks[key] = row
-                    for packed in ctus.log[tu_at : tu_at + tu[lg.T_LEVELS + component]].tolist():
+                    for packed in ctus.log[tu_at : tu_at + tu.num_levels[component]].tolist():
                         x, y = row["x"] + (packed & 31), row["y"] + (packed >> 5 & 31)
                         levels[component][y, x] = packed >> lg.LEVEL_SHIFT
-                    tu_at += tu[lg.T_LEVELS + component]
-            at += unit[lg.U_SIZE]
-            assert tu_at == at or unit[lg.U_PRED_MODE] == st.MODE_PALETTE
+                    tu_at += int(tu.num_levels[component])
+            at += int(cu.length)
+            assert tu_at == at or cu.pred_mode == st.MODE_PALETTE
     return blocks, levels
 
 
-def _block(unit: list[int], tu: list[int], component: int, sub_x: int, sub_y: int) -> dict[str, int]:
-    x, y, w, h = tu[lg.T_X : lg.T_H + 1]
-    isp = unit[lg.U_ISP]
+def _block(cu: lg.CodingUnit, tu: lg.TransformUnit, component: int, sub_x: int, sub_y: int) -> dict[str, int]:
+    x, y, w, h = tu.x, tu.y, tu.width, tu.height
+    isp = cu.isp_split_type
     if component:
         if isp:
-            x, y, w, h = unit[lg.U_X : lg.U_H + 1]
+            x, y, w, h = cu.x, cu.y, cu.width, cu.height
         x, y, w, h = x >> sub_x, y >> sub_y, w >> sub_x, h >> sub_y
-    mode = unit[lg.U_MODE_C] if component else unit[lg.U_MODE]
-    bdpcm = unit[lg.U_BDPCM_C] if component else unit[lg.U_BDPCM]
-    return {
+    mode = cu.intra_pred_mode_c if component else cu.intra_pred_mode_y
+    bdpcm = cu.intra_bdpcm_chroma_flag if component else cu.intra_bdpcm_luma_flag
+    row = {
         "x": x,
         "y": y,
         "w": w,
         "h": h,
-        "cbf": tu[lg.T_CODED] >> component & 1,
-        "jointCbCr": tu[lg.T_JOINT],
-        "ts": tu[lg.T_SKIP] >> component & 1,
+        "cbf": tu.coded >> component & 1,
+        "jointCbCr": tu.joint,
+        "ts": tu.transform_skip >> component & 1,
         "isp": isp,
-        "mrl": unit[lg.U_MRL],
-        "mip": unit[lg.U_MIP],
-        "mipTransposed": unit[lg.U_MIP_TRANSPOSED],
+        "mrl": cu.intra_luma_ref_idx,
+        "mip": cu.intra_mip_flag,
+        "mipTransposed": cu.intra_mip_transposed_flag,
         "bdpcm": bdpcm and (2 if mode == 50 else 1),
-        "lfnst": unit[lg.U_LFNST],
+        "lfnst": cu.lfnst_idx,
         "mode": mode,
-        "cuQp": unit[lg.U_QP],
-        "mts": unit[lg.U_MTS],
+        "cuQp": cu.qp_y,
+        "mts": cu.mts_idx,
     }
+    return {name: int(value) for name, value in row.items()}

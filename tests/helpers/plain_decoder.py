@@ -13,6 +13,7 @@ import numpy as np
 
 import codecnn.base.compiled
 import codecnn.vvc
+from codecnn.base.records import new_record
 
 
 @contextlib.contextmanager
@@ -55,8 +56,9 @@ with without_compilation():
     )
     from codecnn.vvc.decoder import frame as fr
     from codecnn.vvc.decoder import interpolation as ip  # noqa: F401
+    from codecnn.vvc.decoder import records as rc
     from codecnn.vvc.decoder import residual as residuals  # noqa: F401
-    from codecnn.vvc.decoder.initialise import new_frame  # noqa: F401
+    from codecnn.vvc.decoder.initialise import new_frame, no_motion  # noqa: F401
     from codecnn.vvc.syntax import log as lg  # noqa: F401
     from codecnn.vvc.syntax import state as st  # noqa: F401
 
@@ -81,42 +83,67 @@ class Checked(np.ndarray):
                 raise IndexError(f"the index {number} is negative")
 
 
+def as_checked(value):
+    """Return an array as `Checked`, and anything else as it is."""
+    return value.view(Checked) if isinstance(value, np.ndarray) else value
+
+
 def checked(function):
     """Return a function that calls `function` with its arrays as `Checked`."""
 
     def call(*arguments):
-        return function(*(a.view(Checked) if isinstance(a, np.ndarray) else a for a in arguments))
+        return function(*map(as_checked, arguments))
 
     call.__name__ = function.__name__
     return call
 
 
+def vectors_of(cells, field="mv"):
+    """Return the vectors of cells of motion, x and y of L0, then of L1, shape (rows, columns, 4)."""
+    return np.stack([cells[field][axis][..., i] for i in range(2) for axis in ("x", "y")], -1)
+
+
+def put_vectors(cells, values):
+    """Set the vectors of cells of motion; the last axis of `values` is x and y of L0, then of L1."""
+    for number in range(4):
+        cells["mv"]["xy"[number % 2]][..., number // 2] = values[..., number]
+
+
 def empty_frame(bit_depth):
     """Return a picture of luma only that is entirely reconstructed and one slice."""
-    p = np.zeros(fr.NUMBERS, np.int64)
-    p[fr.WIDTH] = p[fr.HEIGHT] = p[fr.STRIDE] = SIDE
-    p[fr.BIT_DEPTH], p[fr.LOG2_CTU], p[fr.REGION], p[fr.PRED] = bit_depth, 7, 1, SIDE * SIDE
-    p[fr.TRANSFORM_RANGE], p[fr.MAX_TB] = 15, 64
-    scratch = np.concatenate([np.zeros(fr.SCRATCH, np.int32), fr.TABLES])
-    known = np.ones((fr.KNOWN, SIDE // 4, SIDE // 4), np.int32)
-    motion = np.full((fr.MOTION, SIDE // 4, SIDE // 4), -1, np.int32)
-    planes, log = np.zeros(2 * SIDE * SIDE, np.int32), np.zeros(4096, np.int64)
-    collocated = np.zeros((fr.STORED, 1, 1), np.int32)
-    return fr.Frame(p, scratch, planes, known, log, motion, np.zeros(1, np.uint16), collocated)
+    pic, current = new_record(rc.PictureValues), new_record(rc.Position)
+    pic.width = pic.height = pic.stride[0] = SIDE
+    pic.bit_depth, pic.ctb_log2_size_y, current.region, pic.pred[0] = bit_depth, 7, 1, SIDE * SIDE
+    pic.log2_transform_range, pic.max_tb_size_y = 15, 64
+    known = np.zeros((SIDE // 4, SIDE // 4), rc.BLOCK_CELL)
+    known.view(np.int32)[...] = 1
+    return fr.Frame(
+        pic=pic,
+        slice=new_record(rc.SliceValues),
+        current=current,
+        s=np.concatenate([np.zeros(fr.SCRATCH, np.int32), fr.TABLES]),
+        planes=np.zeros(2 * SIDE * SIDE, np.int32),
+        known=known,
+        log=np.zeros(4096, np.int64),
+        unit=new_record(rc.InterUnit),
+        candidates=new_record(rc.Candidates),
+        motion=no_motion(SIDE // 4, SIDE // 4),
+        references=np.zeros(1, np.uint16),
+        collocated=np.zeros((1, 1), rc.COLLOCATED_CELL),
+    )
 
 
 def random_frame(rng, bit_depth, sub=(0, 0), smooth=0):
     """Return a picture of random samples: frame, and reconstruction and prediction planes by component."""
     f = empty_frame(bit_depth)
-    p = f.p
-    p[fr.CHROMA], p[fr.SUB_X], p[fr.SUB_Y] = 3 - sum(sub), *sub
+    f.pic.sps_chroma_format_idc, f.pic.log2_sub_width_c, f.pic.log2_sub_height_c = 3 - sum(sub), *sub
     sizes = [(SIDE, SIDE), *[(SIDE >> sub[1], SIDE >> sub[0])] * 2]
     f = f._replace(planes=np.zeros(3 * sum(h * w for h, w in sizes), np.int32))
     kinds = [[], [], []]
     at = 0
-    for place, planes in zip((fr.RECON, fr.PRED, fr.RESI), kinds, strict=True):
+    for starts, planes in zip((f.pic.recon, f.pic.pred, f.pic.resid), kinds, strict=True):
         for component, (height, width) in enumerate(sizes):
-            p[place + component], p[fr.STRIDE + component] = at, width
+            starts[component], f.pic.stride[component] = at, width
             planes.append(f.planes[at : at + height * width].reshape(height, width))
             at += height * width
     for plane in kinds[0]:

@@ -1,11 +1,12 @@
 """Affine motion: inherited control points and vectors of subblocks (H.266 clauses 8.5.5.5, 8.5.5.9)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, clip
-from codecnn.vvc.decoder.motion_candidates import inter_at, peek_motion, store_block
+from codecnn.vvc.decoder.motion_candidates import inter_at, store_block
 from codecnn.vvc.decoder.motion_prediction import rounded
+from codecnn.vvc.decoder.records import KIND_AFFINE, MotionCell, int64
 from codecnn.vvc.syntax import log2
+from codecnn.vvc.syntax.log import MotionVector
 
 FRACTION = 7
 """Fractional bits of vector differences per sample, log2 of the largest unit."""
@@ -16,8 +17,8 @@ def affine_at(f: Frame, x: int, y: int) -> bool:
     """Return True if the luma sample (x, y) is available and belongs to a unit with affine motion."""
     if not inter_at(f, x, y):
         return False
-    model = f.motion[fr.MODEL, y >> 2, x >> 2]
-    return bool(model == 1 or model == 2)
+    cell: MotionCell = f.motion[y >> 2, x >> 2]
+    return bool(cell.model == 1 or cell.model == 2)
 
 
 @compiled
@@ -27,123 +28,130 @@ def shifted(value: int) -> int:
 
 
 @compiled
-def inherit_points(f: Frame, x: int, y: int, which: int, points: int) -> None:
-    """Derive control point vectors from those of the affine unit at (x, y), at p[CONTROL_POINTS] (8.5.5.5).
+def inherit_points(f: Frame, x: int, y: int, list_x: int, num_cp_mv: int) -> None:
+    """Derive control point vectors from those of the affine unit at (x, y) (8.5.5.5).
 
     For a unit in the row of CTUs above they come from the vectors of its lowest subblocks instead.
 
     Args:
-        f: State of the picture.
+        f: State of the picture; the result is `f.candidates.cp_mv`.
         x: Column of a luma sample of the other unit.
         y: Row of a luma sample of the other unit.
-        which: List.
-        points: Number of control points to derive, 2 or 3.
+        list_x: X, the list.
+        num_cp_mv: Number of control points to derive, 2 or 3.
     """
-    p = f.p
-    row, column = y >> 2, x >> 2
-    left, top = peek_motion(f, fr.MOTION_X, row, column), peek_motion(f, fr.MOTION_Y, row, column)
-    width, height = peek_motion(f, fr.MOTION_W, row, column), peek_motion(f, fr.MOTION_H, row, column)
-    first = fr.CONTROL + 6 * which
-    mv_x, mv_y = peek_motion(f, first, row, column), peek_motion(f, first + 1, row, column)
-    right_x, right_y = peek_motion(f, first + 2, row, column), peek_motion(f, first + 3, row, column)
-    six = peek_motion(f, fr.MODEL, row, column) == 2
-    unit_x, unit_y = p[fr.MOTION_OF_UNIT + fr.UNIT_X], p[fr.MOTION_OF_UNIT + fr.UNIT_Y]
-    if top + height == unit_y and unit_y & ((1 << p[fr.LOG2_CTU]) - 1) == 0:
-        six = False
-        row = (unit_y >> 2) - 1
-        end = ((left + width) >> 2) - 1
-        mv_x = peek_motion(f, fr.MV_X0 + 2 * which, row, left >> 2)
-        mv_y = peek_motion(f, fr.MV_Y0 + 2 * which, row, left >> 2)
-        right_x = peek_motion(f, fr.MV_X0 + 2 * which, row, end)
-        right_y = peek_motion(f, fr.MV_Y0 + 2 * which, row, end)
-        top = unit_y
-    across_x = (right_x - mv_x) << (FRACTION - log2(width))
-    across_y = (right_y - mv_y) << (FRACTION - log2(width))
-    down_x, down_y = -across_y, across_x
-    if six:
-        down_x = (peek_motion(f, first + 4, row, column) - mv_x) << (FRACTION - log2(height))
-        down_y = (peek_motion(f, first + 5, row, column) - mv_y) << (FRACTION - log2(height))
-    for point in range(points):
-        dx, dy = unit_x - left, unit_y - top
+    unit, cp_mv = f.unit, f.candidates.cp_mv
+    cell: MotionCell = f.motion[y >> 2, x >> 2]
+    x_nb, y_nb, width_nb, height_nb = int64(cell.x), int64(cell.y), int64(cell.width), int64(cell.height)
+    mv_x, mv_y = int64(cell.cp_mv[list_x, 0].x), int64(cell.cp_mv[list_x, 0].y)
+    right_x, right_y = int64(cell.cp_mv[list_x, 1].x), int64(cell.cp_mv[list_x, 1].y)
+    below_x, below_y = int64(cell.cp_mv[list_x, 2].x), int64(cell.cp_mv[list_x, 2].y)
+    six_parameters = cell.model == 2
+    if y_nb + height_nb == unit.y and unit.y & ((1 << f.pic.ctb_log2_size_y) - 1) == 0:
+        six_parameters = False
+        row = (unit.y >> 2) - 1
+        left: MotionCell = f.motion[row, x_nb >> 2]
+        right: MotionCell = f.motion[row, ((x_nb + width_nb) >> 2) - 1]
+        mv_x, mv_y = int64(left.mv[list_x].x), int64(left.mv[list_x].y)
+        right_x, right_y = int64(right.mv[list_x].x), int64(right.mv[list_x].y)
+        y_nb = unit.y
+    d_hor_x = (right_x - mv_x) << (FRACTION - log2(width_nb))
+    d_ver_x = (right_y - mv_y) << (FRACTION - log2(width_nb))
+    d_hor_y, d_ver_y = -d_ver_x, d_hor_x
+    if six_parameters:
+        d_hor_y = (below_x - mv_x) << (FRACTION - log2(height_nb))
+        d_ver_y = (below_y - mv_y) << (FRACTION - log2(height_nb))
+    for point in range(num_cp_mv):
+        dx, dy = unit.x - x_nb, unit.y - y_nb
         if point == 1:
-            dx += p[fr.MOTION_OF_UNIT + fr.UNIT_W]
+            dx += unit.width
         elif point == 2:
-            dy += p[fr.MOTION_OF_UNIT + fr.UNIT_H]
-        p[fr.CONTROL_POINTS + 2 * point] = shifted((mv_x << FRACTION) + across_x * dx + down_x * dy)
-        p[fr.CONTROL_POINTS + 2 * point + 1] = shifted((mv_y << FRACTION) + across_y * dx + down_y * dy)
+            dy += unit.height
+        cp_mv[point].x = shifted((mv_x << FRACTION) + d_hor_x * dx + d_hor_y * dy)
+        cp_mv[point].y = shifted((mv_y << FRACTION) + d_ver_x * dx + d_ver_y * dy)
 
 
 @compiled
-def store_affine(f: Frame, model: int) -> None:
+def store_affine(f: Frame, motion_model_idc: int) -> None:
     """Derive the vectors of the 4x4 subblocks from the control points of the unit, and store them (8.5.5.9).
 
-    UNIT_REF, UNIT_CONTROL and UNIT_BCW must be set; sets the others.
+    Args:
+        f: State of the picture. ref_idx and bcw_idx of `f.unit.motion` and `f.unit.cp_mv` must be set; the rest of
+            `f.unit` is set, its vectors to those of the first subblock.
+        motion_model_idc: MotionModelIdc, 1 for two control points or 2 for three.
+    """
+    unit, motion, subblock = f.unit, f.unit.motion, f.candidates.neighbour
+    unit.kind, unit.motion_model_idc = KIND_AFFINE, motion_model_idc
+    subblock.bcw_idx, subblock.hpel_if_idx = motion.bcw_idx, 0
+    both = motion.ref_idx[0] >= 0 and motion.ref_idx[1] >= 0
+    for list_x in range(2):
+        subblock.ref_idx[list_x] = motion.ref_idx[list_x]
+        if motion.ref_idx[list_x] < 0:
+            motion.mv[list_x].x = motion.mv[list_x].y = 0
+            for point in range(3):
+                unit.cp_mv[list_x, point].x = unit.cp_mv[list_x, point].y = 0
+    one_vector_0 = spreads(f, 0, motion_model_idc, both)
+    one_vector_1 = spreads(f, 1, motion_model_idc, both)
+    for y in range(0, unit.height, 4):
+        for x in range(0, unit.width, 4):
+            subblock_vector(f, 0, motion_model_idc, one_vector_0, x, y, subblock.mv[0])
+            subblock_vector(f, 1, motion_model_idc, one_vector_1, x, y, subblock.mv[1])
+            left, top = unit.x + x, unit.y + y
+            store_block(f, subblock, left, top, left + 4, top + 4)
+            if x == 0 and y == 0:
+                for list_x in range(2):
+                    motion.mv[list_x].x, motion.mv[list_x].y = subblock.mv[list_x].x, subblock.mv[list_x].y
+
+
+@compiled
+def gradient(f: Frame, list_x: int, motion_model_idc: int) -> tuple[int, int, int, int]:
+    """Derive the change of a vector per sample from the control points of the unit (8.5.5.9).
+
+    Returns:
+        dHorX, dVerX, dHorY and dVerY: change of the horizontal and vertical component to the right, then downwards,
+        with FRACTION more bits.
+    """
+    unit, cp_mv = f.unit, f.unit.cp_mv
+    first = cp_mv[list_x, 0]
+    shift = FRACTION - log2(unit.width)
+    d_hor_x, d_ver_x = (cp_mv[list_x, 1].x - first.x) << shift, (cp_mv[list_x, 1].y - first.y) << shift
+    if motion_model_idc == 1:
+        return d_hor_x, d_ver_x, -d_ver_x, d_hor_x
+    shift = FRACTION - log2(unit.height)
+    return d_hor_x, d_ver_x, (cp_mv[list_x, 2].x - first.x) << shift, (cp_mv[list_x, 2].y - first.y) << shift
+
+
+@compiled
+def subblock_vector(
+    f: Frame, list_x: int, motion_model_idc: int, one_vector: bool, x: int, y: int, mv: MotionVector
+) -> None:
+    """Derive the vector of a subblock of an affine unit (8.5.5.9).
 
     Args:
         f: State of the picture.
-        model: MotionModelIdc, 1 for two control points or 2 for three.
+        list_x: X, the list.
+        motion_model_idc: MotionModelIdc.
+        one_vector: fallbackModeTriggered: the vector is that of the centre of the unit.
+        x: Column of the subblock in the unit.
+        y: Row of the subblock in the unit.
+        mv: The result.
     """
-    p = f.p
-    unit = fr.MOTION_OF_UNIT
-    p[unit + fr.UNIT_KIND], p[unit + fr.UNIT_POINTS] = fr.KIND_AFFINE, model
-    width, height = p[unit + fr.UNIT_W], p[unit + fr.UNIT_H]
-    at = fr.NEIGHBOURS
-    p[at + fr.C_REF_0], p[at + fr.C_REF_1] = p[unit + fr.UNIT_REF], p[unit + fr.UNIT_REF + 1]
-    p[at + fr.C_BCW], p[at + fr.C_HALF] = p[unit + fr.UNIT_BCW], 0
-    both = p[at + fr.C_REF_0] >= 0 and p[at + fr.C_REF_1] >= 0
-    for which in range(2):
-        if p[at + fr.C_REF_0 + which] < 0:
-            for i in range(6):
-                p[unit + fr.UNIT_CONTROL + 6 * which + i] = 0
-            p[unit + fr.UNIT_MV + 2 * which] = p[unit + fr.UNIT_MV + 2 * which + 1] = 0
-    one_vector_0 = spreads(f, 0, model, both)
-    one_vector_1 = spreads(f, 1, model, both)
-    for y in range(0, height, 4):
-        for x in range(0, width, 4):
-            subblock_vector(f, 0, model, one_vector_0, x, y, at)
-            subblock_vector(f, 1, model, one_vector_1, x, y, at)
-            left, top = p[unit + fr.UNIT_X] + x, p[unit + fr.UNIT_Y] + y
-            store_block(f, at, left, top, left + 4, top + 4)
-            if x == 0 and y == 0:
-                for i in range(4):
-                    p[unit + fr.UNIT_MV + i] = p[at + fr.C_X0 + i]
-
-
-@compiled
-def gradient(f: Frame, which: int, model: int) -> tuple[int, int, int, int]:
-    """Return the change of a vector to the right (x, y) and downwards (x, y), with FRACTION more bits a sample."""
-    p = f.p
-    unit = fr.MOTION_OF_UNIT
-    at = unit + fr.UNIT_CONTROL + 6 * which
-    shift = FRACTION - log2(p[unit + fr.UNIT_W])
-    across_x, across_y = (p[at + 2] - p[at]) << shift, (p[at + 3] - p[at + 1]) << shift
-    if model == 1:
-        return across_x, across_y, -across_y, across_x
-    shift = FRACTION - log2(p[unit + fr.UNIT_H])
-    return across_x, across_y, (p[at + 4] - p[at]) << shift, (p[at + 5] - p[at + 1]) << shift
-
-
-@compiled
-def subblock_vector(f: Frame, which: int, model: int, one_vector: bool, x: int, y: int, at: int) -> None:
-    """Derive the vector of the subblock at (x, y) in the unit, in list `which` of the candidate at p[at]."""
-    p = f.p
-    unit = fr.MOTION_OF_UNIT
-    control = unit + fr.UNIT_CONTROL + 6 * which
-    across_x, across_y, down_x, down_y = gradient(f, which, model)
+    first = f.unit.cp_mv[list_x, 0]
+    d_hor_x, d_ver_x, d_hor_y, d_ver_y = gradient(f, list_x, motion_model_idc)
     dx, dy = x + 2, y + 2
     if one_vector:
-        dx, dy = p[unit + fr.UNIT_W] >> 1, p[unit + fr.UNIT_H] >> 1
-    p[at + fr.C_X0 + 2 * which] = shifted((p[control] << FRACTION) + across_x * dx + down_x * dy)
-    p[at + fr.C_Y0 + 2 * which] = shifted((p[control + 1] << FRACTION) + across_y * dx + down_y * dy)
+        dx, dy = f.unit.width >> 1, f.unit.height >> 1
+    mv.x = shifted((first.x << FRACTION) + d_hor_x * dx + d_hor_y * dy)
+    mv.y = shifted((first.y << FRACTION) + d_ver_x * dx + d_ver_y * dy)
 
 
 @compiled
-def spreads(f: Frame, which: int, model: int, both: bool) -> bool:
+def spreads(f: Frame, list_x: int, motion_model_idc: int, both: bool) -> bool:
     """Return True if subblocks would need too large an area of the reference picture, so that all get one vector.
 
     The area is that of 2x2 subblocks with bi-prediction, else that of 2x1 and of 1x2 subblocks (fallbackModeTriggered).
     """
-    a, b, c, d = gradient(f, which, model)
+    a, b, c, d = gradient(f, list_x, motion_model_idc)
     size = 4 << 11
     if both:
         across = max(0, 4 * a + size, 4 * c, 4 * a + 4 * c + size) - min(0, 4 * a + size, 4 * c, 4 * a + 4 * c + size)

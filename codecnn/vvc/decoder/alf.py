@@ -6,18 +6,20 @@ rectangle and MARGIN samples around it are copied first; those that the filter m
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_digest
-from codecnn.vvc.decoder.borrowed import borrowed_samples
+from codecnn.base.records import Array, Record, Records, record_dtype
+from codecnn.vvc.decoder.borrowed import borrowed_records, borrowed_samples
 from codecnn.vvc.decoder.cross_component_alf import cross_component_filter
 from codecnn.vvc.decoder.frame import clip
 from codecnn.vvc.decoder.interpolation import U
+from codecnn.vvc.decoder.records import PictureValues
 
 Samples = npt.NDArray[np.int32]
-Ints = npt.NDArray[np.int64]
 
 MARGIN = 4
 """Samples around a rectangle that are copied with it."""
@@ -39,40 +41,63 @@ ORDER = np.array(
 )
 """Order of the coefficients of luma by transposeIdx (clause 8.8.5.2)."""
 
-SUB_X, SUB_Y, LOG2_CTU, BIT_DEPTH, CHROMA, NUMBERS = range(6)
-"""Numbers of the picture: log2 of the chroma subsampling, of the CTU size, bit depth, 1 if there is chroma."""
 
-R_X, R_Y, R_W, R_H, R_LEFT, R_RIGHT, R_TOP, R_BOTTOM, R_TOP_LEFT, R_BOTTOM_RIGHT = range(10)
-R_LUMA, R_CB, R_CR, R_CC_CB, R_CC_CR, R_NUMBERS = range(10, 16)
-"""Numbers of a rectangle.
+class Rectangle(Record):
+    """Part of a CTU that ALF filters at once; its numbers are int32.
 
-Position and size in luma samples; flags: samples beyond the left, right, upper and lower edge and those beyond the
-upper left and lower right corner may be used; then rows of the tables of filters for luma, Cb, Cr and the
-cross-component filters of Cb and Cr, -1 for none.
-"""
+    Attributes:
+        x: First column in luma samples.
+        y: First row.
+        width: Width in luma samples.
+        height: Height.
+        left: 1 if samples beyond the left edge may be used.
+        right: The same for the right edge.
+        top: The same for the upper edge.
+        bottom: The same for the lower edge.
+        top_left: The same beyond the upper left corner.
+        bottom_right: The same beyond the lower right corner.
+        filters: Rows of the tables of filters for Y, Cb and Cr, -1 for none.
+        cross_filters: Rows of the table of cross-component filters for Cb and Cr, -1 for none.
+    """
+
+    x: int
+    y: int
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+    top_left: int
+    bottom_right: int
+    filters: Annotated[Array[int], 3]
+    cross_filters: Annotated[Array[int], 2]
+
+
+RECTANGLE = record_dtype(Rectangle, np.int32)
 
 
 @compiled
 def copy_rectangle(
-    source: Samples, block: Samples, numbers: Samples, x0: int, y0: int, width: int, height: int
+    source: Samples, block: Samples, rectangle: Rectangle, x0: int, y0: int, width: int, height: int
 ) -> None:
     """Copy a rectangle and MARGIN samples around it to `block`, with padding.
 
     Args:
         source: Samples of the component, shape (rows, columns).
         block: Result; sample (y, x) of the rectangle is at (y + MARGIN, x + MARGIN).
-        numbers: Numbers of the rectangle, see `R_X`.
+        rectangle: The rectangle; its position and size count in luma samples.
         x0: First column in the component.
         y0: First row in the component.
         width: Width in samples of the component.
         height: Height in samples of the component.
     """
     # A rectangle at an edge of the picture has no flag for that side; the others have at least MARGIN samples beyond.
-    first_x, last_x = x0 if not numbers[R_LEFT] else x0 - MARGIN, x0 + width - 1
-    if numbers[R_RIGHT]:
+    first_x, last_x = x0 if not rectangle.left else x0 - MARGIN, x0 + width - 1
+    if rectangle.right:
         last_x += MARGIN
-    first_y, last_y = y0 if not numbers[R_TOP] else y0 - MARGIN, y0 + height - 1
-    if numbers[R_BOTTOM]:
+    first_y, last_y = y0 if not rectangle.top else y0 - MARGIN, y0 + height - 1
+    if rectangle.bottom:
         last_y += MARGIN
     first_x, first_y = max(first_x, 0), max(first_y, 0)
     last_x, last_y = min(last_x, source.shape[1] - 1), min(last_y, source.shape[0] - 1)
@@ -80,13 +105,13 @@ def copy_rectangle(
         y = clip(y0 + j, first_y, last_y)
         for i in range(-MARGIN, 0):
             x = clip(x0 + i, first_x, last_x)
-            block[j + MARGIN, i + MARGIN] = source[y, x if j >= 0 or numbers[R_TOP_LEFT] else max(x, x0)]
+            block[j + MARGIN, i + MARGIN] = source[y, x if j >= 0 or rectangle.top_left else max(x, x0)]
         row, line, first, begin = U(j + MARGIN), U(y), U(MARGIN), U(x0)
         for k in range(width):
             block[row, first + U(k)] = source[line, begin + U(k)]
         for i in range(width, width + MARGIN):
             x = clip(x0 + i, first_x, last_x)
-            kept = j < height or numbers[R_BOTTOM_RIGHT]
+            kept = j < height or rectangle.bottom_right
             block[j + MARGIN, i + MARGIN] = source[y, x if kept else min(x, x0 + width - 1)]
 
 
@@ -364,8 +389,8 @@ def _entry(sources: str) -> Callable[..., str]:
 
     @compiled_entry
     def filter_ctus(
-        p: Ints,
-        rectangles: Samples,
+        pic: PictureValues,
+        rectangles: Records,
         luma_filters: Samples,
         chroma_filters: Samples,
         cross_filters: Samples,
@@ -379,8 +404,8 @@ def _entry(sources: str) -> Callable[..., str]:
         """Apply ALF and cross-component ALF to rectangles of a picture.
 
         Args:
-            p: Numbers of the picture, see `SUB_X`.
-            rectangles: Rectangles, shape (n, R_NUMBERS).
+            pic: Values of the picture.
+            rectangles: Rectangles, elements of type RECTANGLE.
             luma_filters: Luma filters: coefficients and clipping values of each class, shape (n, 2, 25, 12).
             chroma_filters: Chroma filters: coefficients and clipping values, shape (n, 2, 6).
             cross_filters: Cross-component filters, shape (n, 7).
@@ -395,12 +420,12 @@ def _entry(sources: str) -> Callable[..., str]:
             Digest of the sources.
         """
         if COMPILED:
-            rectangles, luma_filters = borrowed_samples(rectangles), borrowed_samples(luma_filters)
+            rectangles, luma_filters = borrowed_records(rectangles, RECTANGLE), borrowed_samples(luma_filters)
             chroma_filters, cross_filters = borrowed_samples(chroma_filters), borrowed_samples(cross_filters)
             source_y, target_y = borrowed_samples(source_y), borrowed_samples(target_y)
             source_u, target_u = borrowed_samples(source_u), borrowed_samples(target_u)
             source_v, target_v = borrowed_samples(source_v), borrowed_samples(target_v)
-        ctu, depth = 1 << p[LOG2_CTU], p[BIT_DEPTH]
+        ctu, depth = 1 << pic.ctb_log2_size_y, pic.bit_depth
         memory = (
             np.empty((ctu + 2 * MARGIN, ctu + 2 * MARGIN), np.int32),
             np.empty((ctu + 2 * MARGIN, ctu + 2 * MARGIN), np.int32),
@@ -413,20 +438,20 @@ def _entry(sources: str) -> Callable[..., str]:
             luma, chroma, sums = borrowed_samples(luma), borrowed_samples(chroma), borrowed_samples(sums)
             weights, totals = borrowed_samples(weights), borrowed_samples(totals)
         for number in range(rectangles.shape[0]):
-            r = rectangles[number]
-            x, y, width, height = r[R_X], r[R_Y], r[R_W], r[R_H]
-            if r[R_LUMA] >= 0 or r[R_CC_CB] >= 0 or r[R_CC_CR] >= 0:
+            r: Rectangle = rectangles[number]
+            x, y, width, height = r.x, r.y, r.width, r.height
+            if r.filters[0] >= 0 or r.cross_filters[0] >= 0 or r.cross_filters[1] >= 0:
                 copy_rectangle(source_y, luma, r, x, y, width, height)
-            if r[R_LUMA] >= 0:
-                filters = luma_filters[r[R_LUMA]]
+            if r.filters[0] >= 0:
+                filters = luma_filters[r.filters[0]]
                 filter_luma_rectangle(luma, sums, weights, totals, target_y, x, y, width, height, ctu, depth, filters)
-            if not p[CHROMA]:
+            if not pic.sps_chroma_format_idc:
                 continue
-            sub_x, sub_y = p[SUB_X], p[SUB_Y]
+            sub_x, sub_y = pic.log2_sub_width_c, pic.log2_sub_height_c
             x_c, y_c, width_c, height_c = x >> sub_x, y >> sub_y, width >> sub_x, height >> sub_y
             for component in range(2):
                 source, target = (source_u, target_u) if component == 0 else (source_v, target_v)
-                index, cross = r[R_CB + component], r[R_CC_CB + component]
+                index, cross = r.filters[1 + component], r.cross_filters[component]
                 if index >= 0:
                     copy_rectangle(source, chroma, r, x_c, y_c, width_c, height_c)
                     filters_c = chroma_filters[index]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.base.compiled import compiled, pointer
+from codecnn.base.records import Records
 
 
 @compiled
@@ -22,8 +23,8 @@ def borrowed_samples(array: npt.NDArray[np.int32]) -> Any:
 
 
 @compiled
-def borrowed_numbers(array: npt.NDArray[np.int64]) -> Any:
-    """Return a view without reference count of an int64 array, which must be contiguous."""
+def borrowed_records(array: Records, dtype: np.dtype[Any]) -> Any:
+    """Return a view without reference count of an array of records of type `dtype`, which must be contiguous."""
     if not array.flags.c_contiguous:
         raise ValueError("the array is not contiguous")
-    return carray(pointer(array.ctypes.data), array.shape, np.int64)
+    return carray(pointer(array.ctypes.data), array.shape, dtype)

@@ -13,11 +13,12 @@ from codecnn.base.compiled import COMPILED, compiled, compiled_entry, pointer, s
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.block_state import keep_chroma_block, keep_luma_block, keep_unit
 from codecnn.vvc.decoder.cross_component import predict_from_luma
-from codecnn.vvc.decoder.frame import LEVEL_SCALE, Frame, clip
+from codecnn.vvc.decoder.frame import LEVEL_SCALE, Frame, clip, coding_unit, transform_unit
 from codecnn.vvc.decoder.inter_prediction import predict_inter_unit
 from codecnn.vvc.decoder.intra_prediction import predict, predict_by_matrix
 from codecnn.vvc.decoder.luma_mapping import chroma_scale, scale_residual
 from codecnn.vvc.decoder.motion import derive_motion
+from codecnn.vvc.decoder.records import BLOCK_CELL, COLLOCATED_CELL, FAULT_BLOCK_VECTOR, MOTION_CELL
 from codecnn.vvc.decoder.references import mark
 from codecnn.vvc.decoder.residual import (
     add_residual,
@@ -32,67 +33,48 @@ from codecnn.vvc.syntax import state as st
 
 
 @compiled
-def borrowed(f: Frame) -> Frame:
-    """Return the arrays of `f` without reference counts; the caller keeps the originals alive."""
-    return Frame(
-        carray(pointer(f.p.ctypes.data), f.p.shape, np.int64),
-        carray(pointer(f.s.ctypes.data), f.s.shape, np.int32),
-        carray(pointer(f.planes.ctypes.data), f.planes.shape, np.int32),
-        carray(pointer(f.known.ctypes.data), f.known.shape, np.int32),
-        carray(pointer(f.log.ctypes.data), f.log.shape, np.int64),
-        carray(pointer(f.motion.ctypes.data), f.motion.shape, np.int32),
-        carray(pointer(f.references.ctypes.data), f.references.shape, np.uint16),
-        carray(pointer(f.collocated.ctypes.data), f.collocated.shape, np.int32),
-    )
-
-
-@compiled
 def intra_unit(f: Frame) -> None:
     """Reconstruct an intra unit: luma of all its transform units first, as chroma may be predicted from it."""
-    log, unit = f.log, f.p[fr.UNIT]
+    cu = coding_unit(f)
     for chroma in (False, True):
-        tu = unit + lg.UNIT_HEADER
-        for _ in range(log[unit + lg.U_UNITS]):
-            if not chroma and log[unit + lg.U_TREE] != st.DUAL_CHROMA:
-                predict_luma(f, tu)
-                reconstruct_transform_unit(f, tu, 0, 1)
-            if chroma and log[tu + lg.T_CHROMA]:
-                predict_chroma(f, tu)
-                reconstruct_transform_unit(f, tu, 1, 3)
-            tu = next_transform_unit(f, tu)
+        tu_at = f.current.cu_at + lg.UNIT_HEADER
+        for _ in range(cu.num_transform_units):
+            if not chroma and cu.tree != st.DUAL_CHROMA:
+                predict_luma(f, tu_at)
+                reconstruct_transform_unit(f, tu_at, 0, 1)
+            if chroma and transform_unit(f, tu_at).has_chroma:
+                predict_chroma(f, tu_at)
+                reconstruct_transform_unit(f, tu_at, 1, 3)
+            tu_at = next_transform_unit(f, tu_at)
 
 
 @compiled
 def colour_transformed_unit(f: Frame) -> None:
     """Reconstruct an intra unit with the adaptive colour transform, which needs the residuals of all components."""
-    log, unit = f.log, f.p[fr.UNIT]
-    tu = unit + lg.UNIT_HEADER
-    for _ in range(log[unit + lg.U_UNITS]):
-        predict_luma(f, tu)
-        predict_chroma(f, tu)
-        reconstruct_transform_unit(f, tu, 0, 3)
-        tu = next_transform_unit(f, tu)
+    cu = coding_unit(f)
+    tu_at = f.current.cu_at + lg.UNIT_HEADER
+    for _ in range(cu.num_transform_units):
+        predict_luma(f, tu_at)
+        predict_chroma(f, tu_at)
+        reconstruct_transform_unit(f, tu_at, 0, 3)
+        tu_at = next_transform_unit(f, tu_at)
 
 
 @compiled
 def block_copy_unit(f: Frame) -> None:
     """Reconstruct an IBC unit (clauses 8.6.1 and 8.6.3.1), predicted by the block that its vector points to."""
-    p, log, planes, unit = f.p, f.log, f.planes, f.p[fr.UNIT]
-    x0, y0, width, height = log[unit + lg.U_X], log[unit + lg.U_Y], log[unit + lg.U_W], log[unit + lg.U_H]
-    x, y = x0 + log[unit + lg.U_VECTOR_X], y0 + log[unit + lg.U_VECTOR_Y]
+    planes, cu = f.planes, coding_unit(f)
+    x0, y0, width, height = cu.x, cu.y, cu.width, cu.height
+    x, y = x0 + cu.bv.x, y0 + cu.bv.y
     last_x, last_y = x + width - 1, y + height - 1
-    inside = x >= 0 and y >= 0 and last_x < p[fr.WIDTH] and last_y < p[fr.HEIGHT]
-    if (
-        not inside
-        or f.known[fr.LUMA_REGION, y >> 2, x >> 2] == 0
-        or f.known[fr.LUMA_REGION, last_y >> 2, last_x >> 2] == 0
-    ):
-        p[fr.FAULT] = fr.FAULT_BLOCK_VECTOR
+    inside = x >= 0 and y >= 0 and last_x < f.pic.width and last_y < f.pic.height
+    if not inside or f.known[y >> 2, x >> 2].region[0] == 0 or f.known[last_y >> 2, last_x >> 2].region[0] == 0:
+        f.current.fault = FAULT_BLOCK_VECTOR
         return
-    components = 3 if log[unit + lg.U_TREE] == st.SINGLE and p[fr.CHROMA] else 1
+    components = 3 if cu.tree == st.SINGLE and f.pic.sps_chroma_format_idc else 1
     for component in range(components):
-        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
-        stride, recon, pred = p[fr.STRIDE + component], p[fr.RECON + component], p[fr.PRED + component]
+        sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
+        stride, recon, pred = f.pic.stride[component], f.pic.recon[component], f.pic.pred[component]
         for row in range(height >> sub_y):
             source = recon + ((y >> sub_y) + row) * stride + (x >> sub_x)
             target = pred + ((y0 >> sub_y) + row) * stride + (x0 >> sub_x)
@@ -106,23 +88,23 @@ def inter_unit(f: Frame) -> None:
     """Reconstruct an inter unit (clauses 8.5.1 and 8.5.8): motion, prediction, residual."""
     derive_motion(f)
     predict_inter_unit(f)
-    add_unit_residuals(f, 3 if f.p[fr.CHROMA] else 1)
+    add_unit_residuals(f, 3 if f.pic.sps_chroma_format_idc else 1)
 
 
 @compiled
 def add_unit_residuals(f: Frame, components: int) -> None:
     """Add the residuals of all transform units to the prediction of the first `components` of a predicted unit."""
-    p, log, unit = f.p, f.log, f.p[fr.UNIT]
-    x0, y0, width, height = log[unit + lg.U_X], log[unit + lg.U_Y], log[unit + lg.U_W], log[unit + lg.U_H]
-    if log[unit + lg.U_UNITS] == 0:
+    cu = coding_unit(f)
+    x0, y0, width, height = cu.x, cu.y, cu.width, cu.height
+    if cu.num_transform_units == 0:
         for component in range(components):
-            sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+            sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
             copy_prediction(f, component, x0 >> sub_x, y0 >> sub_y, width >> sub_x, height >> sub_y)
         keep_unit(f)
-    tu = unit + lg.UNIT_HEADER
-    for _ in range(log[unit + lg.U_UNITS]):
-        reconstruct_transform_unit(f, tu, 0, 3 if log[tu + lg.T_CHROMA] else 1)
-        tu = next_transform_unit(f, tu)
+    tu_at = f.current.cu_at + lg.UNIT_HEADER
+    for _ in range(cu.num_transform_units):
+        reconstruct_transform_unit(f, tu_at, 0, 3 if transform_unit(f, tu_at).has_chroma else 1)
+        tu_at = next_transform_unit(f, tu_at)
     mark(f, False, x0, y0, width, height)
     if components > 1:
         mark(f, True, x0, y0, width, height)
@@ -131,18 +113,18 @@ def add_unit_residuals(f: Frame, components: int) -> None:
 @compiled
 def palette_unit(f: Frame) -> None:
     """Reconstruct a palette unit; its samples are prediction and reconstruction, escape values are scaled."""
-    p, log, planes, unit = f.p, f.log, f.planes, f.p[fr.UNIT]
-    tree = log[unit + lg.U_TREE]
+    log, planes, cu = f.log, f.planes, coding_unit(f)
+    tree = cu.tree
     first = 1 if tree == st.DUAL_CHROMA else 0
-    last = 1 if tree == st.DUAL_LUMA or p[fr.CHROMA] == 0 else 3
-    x0, y0, width, height = log[unit + lg.U_X], log[unit + lg.U_Y], log[unit + lg.U_W], log[unit + lg.U_H]
-    peak = (1 << p[fr.BIT_DEPTH]) - 1
-    at = unit + lg.UNIT_HEADER
+    last = 1 if tree == st.DUAL_LUMA or f.pic.sps_chroma_format_idc == 0 else 3
+    x0, y0, width, height = cu.x, cu.y, cu.width, cu.height
+    peak = (1 << f.pic.bit_depth) - 1
+    at = f.current.cu_at + lg.UNIT_HEADER
     for component in range(first, last):
-        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+        sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
         qp = qp_of_block(f, component, 0, True)
         step = LEVEL_SCALE[0, qp % 6] << (qp // 6)
-        stride, recon, pred = p[fr.STRIDE + component], p[fr.RECON + component], p[fr.PRED + component]
+        stride, recon, pred = f.pic.stride[component], f.pic.recon[component], f.pic.pred[component]
         for y in range(height >> sub_y):
             place = ((y0 >> sub_y) + y) * stride + (x0 >> sub_x)
             for x in range(width >> sub_x):
@@ -159,93 +141,97 @@ def palette_unit(f: Frame) -> None:
 
 
 @compiled
-def next_transform_unit(f: Frame, tu: int) -> int:
-    """Return the position in the log after the transform unit at `tu`."""
-    log = f.log
-    end: int = tu + lg.BLOCK_HEADER + log[tu + lg.T_LEVELS] + log[tu + lg.T_LEVELS + 1] + log[tu + lg.T_LEVELS + 2]
-    return end
+def next_transform_unit(f: Frame, tu_at: int) -> int:
+    """Return the position in the log after the transform unit at `tu_at`."""
+    num_levels = transform_unit(f, tu_at).num_levels
+    return tu_at + lg.BLOCK_HEADER + num_levels[0] + num_levels[1] + num_levels[2]
 
 
 @compiled
-def block_position(f: Frame, tu: int, component: int) -> tuple[int, int, int, int]:
+def block_position(f: Frame, tu_at: int, component: int) -> tuple[int, int, int, int]:
     """Return x, y, width and height of a transform block; chroma of a unit with sub-partitions is one block."""
-    p, log, unit = f.p, f.log, f.p[fr.UNIT]
-    x, y, width, height = log[tu + lg.T_X], log[tu + lg.T_Y], log[tu + lg.T_W], log[tu + lg.T_H]
+    cu, tu = coding_unit(f), transform_unit(f, tu_at)
+    x, y, width, height = tu.x, tu.y, tu.width, tu.height
     if component == 0:
         return x, y, width, height
-    if log[unit + lg.U_ISP]:
-        x, y, width, height = log[unit + lg.U_X], log[unit + lg.U_Y], log[unit + lg.U_W], log[unit + lg.U_H]
-    return x >> p[fr.SUB_X], y >> p[fr.SUB_Y], width >> p[fr.SUB_X], height >> p[fr.SUB_Y]
+    if cu.isp_split_type:
+        x, y, width, height = cu.x, cu.y, cu.width, cu.height
+    return (
+        x >> f.pic.log2_sub_width_c,
+        y >> f.pic.log2_sub_height_c,
+        width >> f.pic.log2_sub_width_c,
+        height >> f.pic.log2_sub_height_c,
+    )
 
 
 @compiled
-def predict_luma(f: Frame, tu: int) -> None:
-    """Predict the luma of the transform unit at `tu` of the log."""
-    log, unit = f.log, f.p[fr.UNIT]
-    x, y, width, height = block_position(f, tu, 0)
-    mode = log[unit + lg.U_MODE]
-    if log[unit + lg.U_MIP]:
-        predict_by_matrix(f, 0, x, y, width, height, mode, log[unit + lg.U_MIP_TRANSPOSED] == 1)
-    elif log[unit + lg.U_ISP]:
+def predict_luma(f: Frame, tu_at: int) -> None:
+    """Predict the luma of the transform unit at `tu_at` of the log."""
+    cu = coding_unit(f)
+    x, y, width, height = block_position(f, tu_at, 0)
+    mode = cu.intra_pred_mode_y
+    if cu.intra_mip_flag:
+        predict_by_matrix(f, 0, x, y, width, height, mode, cu.intra_mip_transposed_flag == 1)
+    elif cu.isp_split_type:
         # Sub-partitions narrower than four samples are predicted four columns at a time (8.4.5.1).
-        if width >= 4 or (x - log[unit + lg.U_X]) % 4 == 0:
-            predict(f, 0, x, y, max(4, width), height, mode, 0, log[unit + lg.U_W], log[unit + lg.U_H], False)
+        if width >= 4 or (x - cu.x) % 4 == 0:
+            predict(f, 0, x, y, max(4, width), height, mode, 0, cu.width, cu.height, False)
     else:
-        predict(f, 0, x, y, width, height, mode, log[unit + lg.U_MRL], 0, 0, log[unit + lg.U_BDPCM] == 1)
+        predict(f, 0, x, y, width, height, mode, cu.intra_luma_ref_idx, 0, 0, cu.intra_bdpcm_luma_flag == 1)
 
 
 @compiled
-def predict_chroma(f: Frame, tu: int) -> None:
-    """Predict Cb and Cr of the transform unit at `tu` of the log."""
-    log, unit = f.log, f.p[fr.UNIT]
-    x, y, width, height = block_position(f, tu, 1)
-    mode = log[unit + lg.U_MODE_C]
+def predict_chroma(f: Frame, tu_at: int) -> None:
+    """Predict Cb and Cr of the transform unit at `tu_at` of the log."""
+    cu = coding_unit(f)
+    x, y, width, height = block_position(f, tu_at, 1)
+    mode = cu.intra_pred_mode_c
     for component in range(1, 3):
         if 67 <= mode <= 69:
             predict_from_luma(f, component, x, y, width, height, mode)
         elif mode == lg.DERIVED_MIP:
-            luma_mode, transposed = log[unit + lg.U_MODE], log[unit + lg.U_MIP_TRANSPOSED] == 1
+            luma_mode, transposed = cu.intra_pred_mode_y, cu.intra_mip_transposed_flag == 1
             predict_by_matrix(f, component, x, y, width, height, luma_mode, transposed)
         else:
-            predict(f, component, x, y, width, height, mode, 0, 0, 0, log[unit + lg.U_BDPCM_C] == 1)
+            predict(f, component, x, y, width, height, mode, 0, 0, 0, cu.intra_bdpcm_chroma_flag == 1)
 
 
 @compiled
-def unit_residuals(f: Frame, tu: int, first: int, last: int) -> int:
+def unit_residuals(f: Frame, tu_at: int, first: int, last: int) -> int:
     """Compute the residuals of components `first` to `last` - 1 of a transform unit, at RESIDUALS of `Frame.s`.
 
     Returns:
         One bit for each component that has a residual.
     """
-    log = f.log
-    coded, joint = log[tu + lg.T_CODED], log[tu + lg.T_JOINT]
-    at = tu + lg.BLOCK_HEADER
+    tu = transform_unit(f, tu_at)
+    coded, joint = tu.coded, tu.joint
+    at = tu_at + lg.BLOCK_HEADER
     present = 0
     for component in range(last):
-        count = log[tu + lg.T_LEVELS + component]
+        count = tu.num_levels[component]
         # Only one component of a joint residual is coded: Cr if only its flag is set, else Cb.
         stored = component == 0 or joint == 0 or component == (2 if joint == 1 else 1)
         if component >= first and stored and coded >> component & 1:
-            _, _, width, height = block_position(f, tu, component)
-            skip = log[tu + lg.T_SKIP] >> component & 1 == 1
+            _, _, width, height = block_position(f, tu_at, component)
+            skip = tu.transform_skip >> component & 1 == 1
             out = fr.RESIDUALS + fr.BLOCK * component
             residual_of_block(f, component, at, count, width, height, skip, joint if component else 0, out)
             present |= 1 << component
         at += count
     if joint and last > 1:
-        _, _, width, height = block_position(f, tu, 1)
+        _, _, width, height = block_position(f, tu_at, 1)
         joint_residual(f, joint, width * height)
         present |= 6
     return present
 
 
 @compiled
-def reconstruct_transform_unit(f: Frame, tu: int, first: int, last: int) -> None:
+def reconstruct_transform_unit(f: Frame, tu_at: int, first: int, last: int) -> None:
     """Add the residuals of components `first` to `last` - 1 of a transform unit to the prediction (8.7.5)."""
-    p, s, log, unit = f.p, f.s, f.log, f.p[fr.UNIT]
-    present = unit_residuals(f, tu, first, last)
-    if log[unit + lg.U_ACT]:
-        _, _, width, height = block_position(f, tu, 0)
+    s, cu, tu = f.s, coding_unit(f), transform_unit(f, tu_at)
+    present = unit_residuals(f, tu_at, first, last)
+    if cu.cu_act_enabled_flag:
+        _, _, width, height = block_position(f, tu_at, 0)
         for component in range(3):
             if not present >> component & 1:
                 out = fr.RESIDUALS + fr.BLOCK * component
@@ -253,24 +239,29 @@ def reconstruct_transform_unit(f: Frame, tu: int, first: int, last: int) -> None
         inverse_colour_transform(f, width * height)
         present = 7
     for component in range(first, last):
-        x, y, width, height = block_position(f, tu, component)
+        x, y, width, height = block_position(f, tu_at, component)
         out = fr.RESIDUALS + fr.BLOCK * component
         if present >> component & 1:
-            if component and p[fr.LMCS_CHROMA] and width * height > 4:
-                luma_x, luma_y = x << p[fr.SUB_X], y << p[fr.SUB_Y]
-                scale = chroma_scale(f, luma_x, luma_y, log[unit + lg.U_W], log[unit + lg.U_H])
+            if component and f.slice.chroma_residual_scale and width * height > 4:
+                luma_x, luma_y = x << f.pic.log2_sub_width_c, y << f.pic.log2_sub_height_c
+                scale = chroma_scale(f, luma_x, luma_y, cu.width, cu.height)
                 scale_residual(f, out, width * height, scale)
             add_residual(f, component, x, y, width, height, out)
         else:
             copy_prediction(f, component, x, y, width, height)
     if first == 0:
-        x, y, width, height = block_position(f, tu, 0)
-        keep_luma_block(f, x, y, width, height, log[tu + lg.T_CODED] & 1)
+        x, y, width, height = block_position(f, tu_at, 0)
+        keep_luma_block(f, x, y, width, height, tu.coded & 1)
         mark(f, False, x, y, width, height)
     if last > 1:
-        x, y, width, height = block_position(f, tu, 1)
-        x, y, width, height = x << p[fr.SUB_X], y << p[fr.SUB_Y], width << p[fr.SUB_X], height << p[fr.SUB_Y]
-        keep_chroma_block(f, x, y, width, height, log[tu + lg.T_CODED] >> 1, log[tu + lg.T_JOINT])
+        x, y, width, height = block_position(f, tu_at, 1)
+        x, y, width, height = (
+            x << f.pic.log2_sub_width_c,
+            y << f.pic.log2_sub_height_c,
+            width << f.pic.log2_sub_width_c,
+            height << f.pic.log2_sub_height_c,
+        )
+        keep_chroma_block(f, x, y, width, height, tu.coded >> 1, tu.joint)
         mark(f, True, x, y, width, height)
 
 
@@ -288,23 +279,40 @@ def _entry(sources: str) -> Callable[[Frame, int], str]:
         Returns:
             Digest of the sources.
         """
-        f = borrowed(owned) if COMPILED else owned
-        p, log = f.p, f.log
-        unit = 0
-        while unit < count:
-            p[fr.UNIT], p[fr.REGION] = unit, log[unit + lg.U_REGION]
-            mode = log[unit + lg.U_PRED_MODE]
+        f = owned
+        if COMPILED:
+            # Arrays without reference counts; the caller keeps the originals alive. Numba cannot return a tuple with
+            # records from a function of its own.
+            f = Frame(
+                owned.pic,
+                owned.slice,
+                owned.current,
+                carray(pointer(owned.s.ctypes.data), owned.s.shape, np.int32),
+                carray(pointer(owned.planes.ctypes.data), owned.planes.shape, np.int32),
+                carray(pointer(owned.known.ctypes.data), owned.known.shape, BLOCK_CELL),
+                carray(pointer(owned.log.ctypes.data), owned.log.shape, np.int64),
+                owned.unit,
+                owned.candidates,
+                carray(pointer(owned.motion.ctypes.data), owned.motion.shape, MOTION_CELL),
+                carray(pointer(owned.references.ctypes.data), owned.references.shape, np.uint16),
+                carray(pointer(owned.collocated.ctypes.data), owned.collocated.shape, COLLOCATED_CELL),
+            )
+        f.current.cu_at = 0
+        while f.current.cu_at < count:
+            cu = coding_unit(f)
+            f.current.region = cu.region
+            mode = cu.pred_mode
             if mode == st.MODE_PALETTE:
                 palette_unit(f)
             elif mode == st.MODE_IBC:
                 block_copy_unit(f)
             elif mode == st.MODE_INTER:
                 inter_unit(f)
-            elif log[unit + lg.U_ACT]:
+            elif cu.cu_act_enabled_flag:
                 colour_transformed_unit(f)
             else:
                 intra_unit(f)
-            unit += log[unit + lg.U_SIZE]
+            f.current.cu_at += cu.length
         return sources
 
     return reconstruct_units

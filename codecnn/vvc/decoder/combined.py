@@ -22,14 +22,14 @@ def add_intra(f: Frame, x: int, y: int, width: int, height: int) -> None:
         width: Width of the unit, at most 64.
         height: Height of the unit, at most 64.
     """
-    p, s, planes = f.p, f.s, f.planes
+    s, planes = f.s, f.planes
     weight = 1 + int(is_intra(f, x - 1, y + height - 1, x)) + int(is_intra(f, x + width - 1, y - 1, x))
-    for component in range(3 if p[fr.CHROMA] else 1):
-        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    for component in range(3 if f.pic.sps_chroma_format_idc else 1):
+        sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
         left, top, columns, rows = x >> sub_x, y >> sub_y, width >> sub_x, height >> sub_y
         if component and columns < 4:
             continue
-        plane, stride = p[fr.PRED + component] + top * p[fr.STRIDE + component] + left, p[fr.STRIDE + component]
+        plane, stride = f.pic.pred[component] + top * f.pic.stride[component] + left, f.pic.stride[component]
         for row in range(rows):
             for column in range(columns):
                 s[fr.PREDICTED + row * columns + column] = planes[plane + row * stride + column]
@@ -43,6 +43,6 @@ def add_intra(f: Frame, x: int, y: int, width: int, height: int) -> None:
 @compiled
 def is_intra(f: Frame, x: int, y: int, unit_x: int) -> bool:
     """Return True if the luma sample (x, y) is available and belongs to an intra unit."""
-    if not available(f, 0, x, y, unit_x >> f.p[fr.LOG2_CTU]):
+    if not available(f, 0, x, y, unit_x >> f.pic.ctb_log2_size_y):
         return False
-    return bool(f.known[fr.BLOCKS, y >> 2, x >> 2] & MODE_MASK == st.MODE_INTRA)
+    return bool(f.known[y >> 2, x >> 2].block[0] & MODE_MASK == st.MODE_INTRA)

@@ -19,17 +19,17 @@ def luma_at(f: Frame, x: int, y: int, no_left: bool, no_above: bool, one_row: bo
 
     `no_left` and `no_above` say that luma to the left of or above this sample is not available.
     """
-    p, planes = f.p, f.planes
-    stride = p[fr.STRIDE]
-    if p[fr.SUB_X] == 0:
-        return int(planes[p[fr.RECON] + y * stride + x])
+    planes = f.planes
+    stride = f.pic.stride[0]
+    if f.pic.log2_sub_width_c == 0:
+        return int(planes[f.pic.recon[0] + y * stride + x])
     left = 0 if no_left else 1
-    if one_row or p[fr.SUB_Y] == 0:
-        row = (y << p[fr.SUB_Y]) + (p[fr.SUB_Y] if one_row else 0)
-        at = p[fr.RECON] + row * stride + 2 * x
+    if one_row or f.pic.log2_sub_height_c == 0:
+        row = (y << f.pic.log2_sub_height_c) + (f.pic.log2_sub_height_c if one_row else 0)
+        at = f.pic.recon[0] + row * stride + 2 * x
         return int((planes[at - left] + 2 * planes[at] + planes[at + 1] + 2) >> 2)
-    at = p[fr.RECON] + 2 * y * stride + 2 * x
-    if p[fr.COLLOCATED]:
+    at = f.pic.recon[0] + 2 * y * stride + 2 * x
+    if f.pic.sps_chroma_vertical_collocated_flag:
         above = 0 if no_above else stride
         total = planes[at - above] + planes[at - left] + 4 * planes[at] + planes[at + 1] + planes[at + stride]
         return int((total + 4) >> 3)
@@ -60,12 +60,12 @@ def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, he
         height: Height of the block.
         mode: 67 uses both sides, 68 the left, 69 the upper side.
     """
-    p, s, planes = f.p, f.s, f.planes
-    ctb_x = (x0 << p[fr.SUB_X]) >> p[fr.LOG2_CTU]
+    s, planes = f.s, f.planes
+    ctb_x = (x0 << f.pic.log2_sub_width_c) >> f.pic.ctb_log2_size_y
     has_left = available(f, 1, x0 - 1, y0, ctb_x)
     has_above = available(f, 1, x0, y0 - 1, ctb_x)
-    first_row = ((y0 << p[fr.SUB_Y]) & ((1 << p[fr.LOG2_CTU]) - 1)) == 0
-    unit_x, unit_y = 4 >> p[fr.SUB_X], 4 >> p[fr.SUB_Y]
+    first_row = ((y0 << f.pic.log2_sub_height_c) & ((1 << f.pic.ctb_log2_size_y) - 1)) == 0
+    unit_x, unit_y = 4 >> f.pic.log2_sub_width_c, 4 >> f.pic.log2_sub_height_c
     count_t, count_l = (width if has_above else 0), (height if has_left else 0)
     if mode == _ABOVE:
         count_l = 0
@@ -77,7 +77,7 @@ def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, he
             count_l += count_further(f, x0 - 1, y0 + height, 0, 1, unit_y, min(width, height), ctb_x)
     # At most four pairs of luma and chroma, evenly spread: half from each side, or all from one side.
     single = 1 if count_t == 0 or count_l == 0 else 0
-    stride, plane = p[fr.STRIDE + component], p[fr.RECON + component]
+    stride, plane = f.pic.stride[component], f.pic.recon[component]
     luma, chroma = fr.SIDE, fr.SIDE + 4
     pairs = 0
     if count_t:
@@ -95,8 +95,8 @@ def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, he
             pairs += 1
             at += step
     a, b, shift = linear_model(f, luma, chroma, pairs)
-    peak = (1 << p[fr.BIT_DEPTH]) - 1
-    to, stride = p[fr.PRED + component], p[fr.STRIDE + component]
+    peak = (1 << f.pic.bit_depth) - 1
+    to, stride = f.pic.pred[component], f.pic.stride[component]
     for y in range(height):
         for x in range(width):
             value = luma_at(f, x0 + x, y0 + y, x == 0 and not has_left, y == 0 and not has_above, False)
@@ -108,7 +108,7 @@ def linear_model(f: Frame, luma: int, chroma: int, pairs: int) -> tuple[int, int
     """Derive a, b, k of chroma = ((a * luma) >> k) + b from the means of the two lower and two upper pairs."""
     s = f.s
     if pairs == 0:
-        return 0, 1 << (f.p[fr.BIT_DEPTH] - 1), 0
+        return 0, 1 << (f.pic.bit_depth - 1), 0
     if pairs == 2:
         # One pair is taken twice as the lower ones, the other twice as the upper ones.
         for at in (luma, chroma):

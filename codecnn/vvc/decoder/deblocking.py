@@ -5,15 +5,18 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_digest
+from codecnn.base.records import Array, Record, Records, record_dtype
 from codecnn.vvc.decoder import block_state as bk
 from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.borrowed import borrowed_numbers, borrowed_samples
+from codecnn.vvc.decoder.borrowed import borrowed_records, borrowed_samples
 from codecnn.vvc.decoder.edge_filters import Samples, adapted_qp, filter_chroma, filter_luma
+from codecnn.vvc.decoder.records import BLOCK_CELL, MOTION_CELL, MotionCell, PictureValues, SliceValues, int64
 from codecnn.vvc.syntax import state as st
 
 Ints = npt.NDArray[np.int64]
@@ -30,35 +33,49 @@ is set if the blocks on both sides have at least eight samples. 0 is no edge.
 
 CHROMA_LARGE = 16
 
-SLICE_DISABLED, SLICE_SUBPICTURE, SLICE_CROSSED, SLICE_BETA, SLICE_TC, SLICE_NUMBERS = 0, 1, 2, 3, 6, 9
-"""Numbers of a slice for deblocking.
 
-sh_deblocking_filter_disabled_flag, index of the subpicture, the flag that filters may cross the edges of the
-subpicture, and beta_offset_div2 and tc_offset_div2 of Y, Cb and Cr.
-"""
+class DeblockingSlice(Record):
+    """Values of a slice for deblocking.
+
+    Attributes:
+        disabled: sh_deblocking_filter_disabled_flag.
+        subpicture: Index of its subpicture.
+        crossed: sps_loop_filter_across_subpic_enabled_flag of the subpicture.
+        beta_offset_div2: sh_luma_beta_offset_div2, sh_cb_beta_offset_div2 and sh_cr_beta_offset_div2.
+        tc_offset_div2: sh_luma_tc_offset_div2, sh_cb_tc_offset_div2 and sh_cr_tc_offset_div2.
+    """
+
+    disabled: int
+    subpicture: int
+    crossed: int
+    beta_offset_div2: Annotated[Array[int], 3]
+    tc_offset_div2: Annotated[Array[int], 3]
+
+
+DEBLOCKING_SLICE = record_dtype(DeblockingSlice)
 
 
 @compiled
-def may_cross(p: Ints, slices: Cells, first: int, second: int) -> bool:
-    """Return True if deblocking may cross the edge between blocks of two regions (slice and tile, `log.U_REGION`)."""
+def may_cross(s: SliceValues, slices: Records, first: int, second: int) -> bool:
+    """Return True if deblocking may cross the edge between blocks of two regions (`log.CodingUnit.region`)."""
     if first == second:
         return True
     if first == 0:
         return False
     first, second = first - 1, second - 1
-    if first % fr.SLICE_REGIONS != second % fr.SLICE_REGIONS and not p[fr.ACROSS_TILES]:
+    if first % fr.SLICE_REGIONS != second % fr.SLICE_REGIONS and not s.loop_filter_across_tiles:
         return False
     first, second = first // fr.SLICE_REGIONS, second // fr.SLICE_REGIONS
     if first == second:
         return True
-    crossed = slices[first, SLICE_CROSSED] and slices[second, SLICE_CROSSED]
-    if not crossed and slices[first, SLICE_SUBPICTURE] != slices[second, SLICE_SUBPICTURE]:
+    crossed = slices[first].crossed and slices[second].crossed
+    if not crossed and slices[first].subpicture != slices[second].subpicture:
         return False
-    return bool(p[fr.ACROSS_SLICES])
+    return bool(s.loop_filter_across_slices)
 
 
 @compiled
-def luma_edge(known: Cells, motion: Cells, row: int, column: int, horizontal: int) -> int:
+def luma_edge(known: Records, motion: Records, row: int, column: int, horizontal: int) -> int:
     """Derive the left or upper edge of a cell, packed as described at `LUMA_V`.
 
     Args:
@@ -71,20 +88,20 @@ def luma_edge(known: Cells, motion: Cells, row: int, column: int, horizontal: in
     Returns:
         The packed edge; 0 if there is none or its strength is 0.
     """
-    q = known[fr.BLOCKS, row, column]
+    q = known[row, column].block[0]
     transform = q & (bk.EDGE_TOP if horizontal else bk.EDGE_LEFT)
     unit = q & (bk.UNIT_TOP if horizontal else bk.UNIT_LEFT)
-    subblocks = q & bk.MODE_MASK == st.MODE_INTER and motion[fr.MODEL, row, column] > 0
+    subblocks = q & bk.MODE_MASK == st.MODE_INTER and motion[row, column].model > 0
     offset = 0
     if subblocks:
-        first = motion[fr.MOTION_Y, row, column] if horizontal else motion[fr.MOTION_X, row, column]
+        first = motion[row, column].y if horizontal else motion[row, column].x
         offset = 4 * (row if horizontal else column) - first
     # Affine units and temporal subblocks have edges every eight samples of the unit.
     predicted = unit or (subblocks and offset & 7 == 0)
     if not transform and not predicted:
         return 0
     row_p, column_p = (row - 1, column) if horizontal else (row, column - 1)
-    p = known[fr.BLOCKS, row_p, column_p]
+    p = known[row_p, column_p].block[0]
     strength = luma_strength(known, motion, p, q, row_p, column_p, row, column, bool(transform), bool(predicted))
     if strength == 0:
         return 0
@@ -96,16 +113,16 @@ def luma_edge(known: Cells, motion: Cells, row: int, column: int, horizontal: in
             length_p, length_q = 7 if size_p >= 5 else 3, 7 if size_q >= 5 else 3
         if subblocks:
             length_q = min(length_q, 5)
-        if p & bk.MODE_MASK == st.MODE_INTER and motion[fr.MODEL, row_p, column_p] > 0:
+        if p & bk.MODE_MASK == st.MODE_INTER and motion[row_p, column_p].model > 0:
             length_p = min(length_p, 5)
     else:
-        size = motion[fr.MOTION_H, row, column] if horizontal else motion[fr.MOTION_W, row, column]
+        size = motion[row, column].height if horizontal else motion[row, column].width
         length_p = length_q = subblock_length(known, row, column, horizontal, offset, size)
     return strength | length_p << 2 | length_q << 5
 
 
 @compiled
-def subblock_length(known: Cells, row: int, column: int, horizontal: int, offset: int, size: int) -> int:
+def subblock_length(known: Records, row: int, column: int, horizontal: int, offset: int, size: int) -> int:
     """Derive the filter length of an edge of subblocks that is no transform edge (clause 8.8.3.4).
 
     It depends on the transform edges of the unit at a distance of four and eight samples.
@@ -124,19 +141,19 @@ def subblock_length(known: Cells, row: int, column: int, horizontal: int, offset
     down, right = (1, 0) if horizontal else (0, 1)
     flag = bk.EDGE_TOP if horizontal else bk.EDGE_LEFT
     if offset + 4 >= size or (
-        (known[fr.BLOCKS, row - down, column - right] | known[fr.BLOCKS, row + down, column + right]) & flag
+        (known[row - down, column - right].block[0] | known[row + down, column + right].block[0]) & flag
     ):
         return 1
     if offset == 8 or offset + 8 >= size:
         return 2
-    near = known[fr.BLOCKS, row - 2 * down, column - 2 * right] | known[fr.BLOCKS, row + 2 * down, column + 2 * right]
+    near = known[row - 2 * down, column - 2 * right].block[0] | known[row + 2 * down, column + 2 * right].block[0]
     return 2 if near & flag else 3
 
 
 @compiled
 def luma_strength(
-    known: Cells,
-    motion: Cells,
+    known: Records,
+    motion: Records,
     p: int,
     q: int,
     row_p: int,
@@ -175,45 +192,38 @@ def luma_strength(
     if mode_p != mode_q:
         return 1
     if mode_p == st.MODE_IBC:
-        return int(known[fr.VECTORS, row_p, column_p] != known[fr.VECTORS, row, column])
-    return int(mode_p == st.MODE_INTER and moved(motion, row_p, column_p, row, column))
+        return int(known[row_p, column_p].bv != known[row, column].bv)
+    return int(mode_p == st.MODE_INTER and moved(motion[row_p, column_p], motion[row, column]))
 
 
 @compiled
-def far(motion: Cells, list_p: int, list_q: int, row_p: int, column_p: int, row: int, column: int) -> bool:
+def far(p: MotionCell, q: MotionCell, list_p: int, list_q: int) -> bool:
     """Return True if two vectors differ by half a luma sample or more; an unused vector counts as zero."""
     x = y = 0
-    if motion[fr.SLOT_0 + list_p, row_p, column_p] >= 0:
-        x = motion[fr.MV_X0 + 2 * list_p, row_p, column_p]
-        y = motion[fr.MV_Y0 + 2 * list_p, row_p, column_p]
-    if motion[fr.SLOT_0 + list_q, row, column] >= 0:
-        x -= motion[fr.MV_X0 + 2 * list_q, row, column]
-        y -= motion[fr.MV_Y0 + 2 * list_q, row, column]
+    if p.slot[list_p] >= 0:
+        x, y = int64(p.mv[list_p].x), int64(p.mv[list_p].y)
+    if q.slot[list_q] >= 0:
+        x, y = x - q.mv[list_q].x, y - q.mv[list_q].y
     return abs(x) >= 8 or abs(y) >= 8
 
 
 @compiled
-def moved(motion: Cells, row_p: int, column_p: int, row: int, column: int) -> bool:
+def moved(p: MotionCell, q: MotionCell) -> bool:
     """Return True if two inter blocks have other reference pictures or vectors (clause 8.8.3.5)."""
-    p0, p1 = motion[fr.SLOT_0, row_p, column_p], motion[fr.SLOT_1, row_p, column_p]
-    q0, q1 = motion[fr.SLOT_0, row, column], motion[fr.SLOT_1, row, column]
-    if p0 == q0 and p1 == q1:
-        first = far(motion, 0, 0, row_p, column_p, row, column)
-        if not first and not far(motion, 1, 1, row_p, column_p, row, column):
-            return False
-    if p0 == q1 and p1 == q0:
-        first = far(motion, 0, 1, row_p, column_p, row, column)
-        return first or far(motion, 1, 0, row_p, column_p, row, column)
+    if p.slot[0] == q.slot[0] and p.slot[1] == q.slot[1] and not far(p, q, 0, 0) and not far(p, q, 1, 1):
+        return False
+    if p.slot[0] == q.slot[1] and p.slot[1] == q.slot[0]:
+        return far(p, q, 0, 1) or far(p, q, 1, 0)
     return True
 
 
 @compiled
-def chroma_edge(known: Cells, row: int, column: int, horizontal: int) -> int:
+def chroma_edge(known: Records, row: int, column: int, horizontal: int) -> int:
     """Derive the left or upper chroma edge of a cell, packed as described at `LUMA_V`; 0 if there is none."""
-    q = known[fr.BLOCKS_C, row, column]
+    q = known[row, column].block[1]
     if not q & (bk.EDGE_TOP if horizontal else bk.EDGE_LEFT):
         return 0
-    p = known[fr.BLOCKS_C, row - 1, column] if horizontal else known[fr.BLOCKS_C, row, column - 1]
+    p = known[row - 1, column].block[1] if horizontal else known[row, column - 1].block[1]
     mode_p, mode_q = p & bk.MODE_MASK, q & bk.MODE_MASK
     if mode_p == st.MODE_INTRA or mode_q == st.MODE_INTRA:
         edge = 0 if mode_p == mode_q and p & q & bk.BDPCM else 2 | 2 << 2
@@ -227,63 +237,68 @@ def chroma_edge(known: Cells, row: int, column: int, horizontal: int) -> int:
     return edge
 
 
-def _edges_entry(sources: str) -> Callable[[Ints, Cells, Cells, Cells, Edges], str]:
+def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records, Records, Records, Edges], str]:
     """Compile `derive_edges`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
-    def derive_edges(p: Ints, known: Cells, motion: Cells, slices: Cells, edges: Edges) -> str:
+    def derive_edges(
+        pic: PictureValues, s: SliceValues, known: Records, motion: Records, slices: Records, edges: Edges
+    ) -> str:
         """Derive the edges of a picture that deblocking filters, with their strengths and filter lengths.
 
         Args:
-            p: Numbers of the picture, as `Frame.p`.
+            pic: Values of the picture.
+            s: Values of a slice: virtual boundaries, and whether filters cross tiles and slices.
             known: State of the blocks, as `Frame.known`.
             motion: Motion of the blocks, as `Frame.motion`.
-            slices: One row for each slice, shape (slices, SLICE_NUMBERS).
+            slices: Values of each slice, elements of type DEBLOCKING_SLICE.
             edges: Result, see `LUMA_V`, shape (4, rows, columns).
 
         Returns:
             Digest of the sources.
         """
         if COMPILED:
-            p, known, motion = borrowed_numbers(p), borrowed_samples(known), borrowed_samples(motion)
-            slices, edges = borrowed_samples(slices), borrowed_samples(edges)
+            known, motion = borrowed_records(known, BLOCK_CELL), borrowed_records(motion, MOTION_CELL)
+            slices, edges = borrowed_records(slices, DEBLOCKING_SLICE), borrowed_samples(edges)
         edges[:] = 0
         for row in range(edges.shape[1]):
             for column in range(edges.shape[2]):
-                region = known[fr.LUMA_REGION, row, column]
-                if region == 0 or slices[(region - 1) // fr.SLICE_REGIONS, SLICE_DISABLED]:
+                region = known[row, column].region[0]
+                if region == 0 or slices[(region - 1) // fr.SLICE_REGIONS].disabled:
                     continue
                 for horizontal in range(2):
                     place = row if horizontal else column
                     if place == 0:
                         continue
-                    boundary = fr.ROWS if horizontal else fr.COLUMNS
-                    if 4 * place == p[boundary] or 4 * place == p[boundary + 1] or 4 * place == p[boundary + 2]:
+                    boundary = s.virtual_boundary_pos_y if horizontal else s.virtual_boundary_pos_x
+                    if 4 * place == boundary[0] or 4 * place == boundary[1] or 4 * place == boundary[2]:
                         continue
-                    before = known[fr.LUMA_REGION, row - horizontal, column - 1 + horizontal]
-                    if not may_cross(p, slices, before, region):
+                    before = known[row - horizontal, column - 1 + horizontal].region[0]
+                    if not may_cross(s, slices, before, region):
                         continue
                     edges[LUMA_V + horizontal, row, column] = luma_edge(known, motion, row, column, horizontal)
                     # Chroma is filtered at every eighth sample of chroma.
-                    chroma = 4 * place >> (p[fr.SUB_Y] if horizontal else p[fr.SUB_X])
-                    if p[fr.CHROMA] and chroma & 7 == 0:
+                    chroma = 4 * place >> (pic.log2_sub_height_c if horizontal else pic.log2_sub_width_c)
+                    if pic.sps_chroma_format_idc and chroma & 7 == 0:
                         edges[CHROMA_V + horizontal, row, column] = chroma_edge(known, row, column, horizontal)
         return sources
 
     return derive_edges
 
 
-def _deblock_entry(sources: str) -> Callable[[Ints, Cells, Cells, Edges, Samples, Samples, Samples], str]:
+def _deblock_entry(sources: str) -> Callable[[PictureValues, Records, Records, Edges, Samples, Samples, Samples], str]:
     """Compile `deblock`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
-    def deblock(p: Ints, known: Cells, slices: Cells, edges: Edges, y: Samples, u: Samples, v: Samples) -> str:
+    def deblock(
+        pic: PictureValues, known: Records, slices: Records, edges: Edges, y: Samples, u: Samples, v: Samples
+    ) -> str:
         """Deblock a picture in place: all left edges first, then all upper ones.
 
         Args:
-            p: Numbers of the picture, as `Frame.p`.
+            pic: Values of the picture.
             known: State of the blocks, as `Frame.known`.
-            slices: One row for each slice, shape (slices, SLICE_NUMBERS).
+            slices: Values of each slice, elements of type DEBLOCKING_SLICE.
             edges: Edges, as `derive_edges` returns them.
             y: Samples of luma, row by row.
             u: Samples of Cb; without chroma any array.
@@ -293,10 +308,10 @@ def _deblock_entry(sources: str) -> Callable[[Ints, Cells, Cells, Edges, Samples
             Digest of the sources.
         """
         if COMPILED:
-            p, known, slices = borrowed_numbers(p), borrowed_samples(known), borrowed_samples(slices)
+            known, slices = borrowed_records(known, BLOCK_CELL), borrowed_records(slices, DEBLOCKING_SLICE)
             edges, y, u, v = borrowed_samples(edges), borrowed_samples(y), borrowed_samples(u), borrowed_samples(v)
-        depth, ctu = p[fr.BIT_DEPTH], (1 << p[fr.LOG2_CTU]) - 1
-        sub_x, sub_y = p[fr.SUB_X], p[fr.SUB_Y]
+        depth, ctu = pic.bit_depth, (1 << pic.ctb_log2_size_y) - 1
+        sub_x, sub_y = pic.log2_sub_width_c, pic.log2_sub_height_c
         for horizontal in range(2):
             for row in range(edges.shape[1]):
                 for column in range(edges.shape[2]):
@@ -305,33 +320,33 @@ def _deblock_entry(sources: str) -> Callable[[Ints, Cells, Cells, Edges, Samples
                     if luma == 0 and chroma == 0:
                         continue
                     row_p, column_p = (row - 1, column) if horizontal else (row, column - 1)
-                    part = (known[fr.LUMA_REGION, row, column] - 1) // fr.SLICE_REGIONS
+                    part = (known[row, column].region[0] - 1) // fr.SLICE_REGIONS
                     ctb_edge = horizontal == 1 and 4 * row & ctu == 0
                     if luma:
-                        stride = p[fr.STRIDE]
+                        stride = pic.stride[0]
                         across, along = (stride, 1) if horizontal else (1, stride)
                         at = 4 * row * stride + 4 * column
-                        qp = (known[fr.QP_Y, row_p, column_p] + known[fr.QP_Y, row, column] + 1) >> 1
-                        if p[fr.LADF]:
-                            qp += adapted_qp(p, y, at, across, along)
-                        keep_p = known[fr.BLOCKS, row_p, column_p] & bk.MODE_MASK == st.MODE_PALETTE
-                        keep_q = known[fr.BLOCKS, row, column] & bk.MODE_MASK == st.MODE_PALETTE
-                        beta, tc = slices[part, SLICE_BETA], slices[part, SLICE_TC]
+                        qp = (known[row_p, column_p].qp[0] + known[row, column].qp[0] + 1) >> 1
+                        if pic.num_ladf_intervals:
+                            qp += adapted_qp(pic, y, at, across, along)
+                        keep_p = known[row_p, column_p].block[0] & bk.MODE_MASK == st.MODE_PALETTE
+                        keep_q = known[row, column].block[0] & bk.MODE_MASK == st.MODE_PALETTE
+                        beta, tc = slices[part].beta_offset_div2[0], slices[part].tc_offset_div2[0]
                         filter_luma(y, at, across, along, luma, qp, beta, tc, depth, ctb_edge, keep_p, keep_q)
                     if chroma == 0:
                         continue
-                    keep_p = known[fr.BLOCKS_C, row_p, column_p] & bk.MODE_MASK == st.MODE_PALETTE
-                    keep_q = known[fr.BLOCKS_C, row, column] & bk.MODE_MASK == st.MODE_PALETTE
+                    keep_p = known[row_p, column_p].block[1] & bk.MODE_MASK == st.MODE_PALETTE
+                    keep_q = known[row, column].block[1] & bk.MODE_MASK == st.MODE_PALETTE
                     for component in range(1, 3):
-                        stride = p[fr.STRIDE + component]
+                        stride = pic.stride[component]
                         across, along = (stride, 1) if horizontal else (1, stride)
                         at = (4 * row >> sub_y) * stride + (4 * column >> sub_x)
                         lines = 4 >> sub_x if horizontal else 4 >> sub_y
-                        plane = fr.QP_Y + component
-                        qp = (known[plane, row_p, column_p] + known[plane, row, column] + 1) >> 1
+                        qp = (known[row_p, column_p].qp[component] + known[row, column].qp[component] + 1) >> 1
                         qp -= 6 * (depth - 8)
                         strength, large = chroma >> 2 * (component - 1) & 3, chroma & CHROMA_LARGE != 0
-                        beta, tc = slices[part, SLICE_BETA + component], slices[part, SLICE_TC + component]
+                        beta = slices[part].beta_offset_div2[component]
+                        tc = slices[part].tc_offset_div2[component]
                         s = u if component == 1 else v
                         filter_chroma(
                             s, at, across, along, lines, strength, large, qp, beta, tc, depth, ctb_edge, keep_p, keep_q

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import clip
+from codecnn.vvc.decoder.records import PictureValues
 
 Ints = npt.NDArray[np.int64]
 Samples = npt.NDArray[np.int32]
@@ -367,13 +367,13 @@ def is_smooth_chroma(s: Samples, at: int, across: int, beta: int, tc: int, ctb_e
 
 
 @compiled
-def adapted_qp(p: Ints, s: Samples, at: int, across: int, along: int) -> int:
+def adapted_qp(pic: PictureValues, s: Samples, at: int, across: int, along: int) -> int:
     """Return the QP offset of the luma level at an edge (LADF, clause 8.8.3.6.2)."""
     last = at + 3 * along
     level = (s[at] + s[at - across] + s[last] + s[last - across]) >> 2
-    offset: int = p[fr.LADF_OFFSET]
-    for i in range(1, p[fr.LADF]):
-        if level <= p[fr.LADF_BOUND + i]:
+    offset: int = pic.ladf_qp_offset[0]
+    for i in range(1, pic.num_ladf_intervals):
+        if level <= pic.ladf_lower_bound[i]:
             break
-        offset = p[fr.LADF_OFFSET + i]
+        offset = pic.ladf_qp_offset[i]
     return offset

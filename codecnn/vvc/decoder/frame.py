@@ -1,190 +1,60 @@
-"""State of the reconstruction: arrays that its compiled functions work on, names of their indices, and constant tables.
+"""State of the reconstruction: the records and arrays that its compiled functions work on, and constant tables.
 
 As in `codecnn.vvc.syntax.state`, no index may leave its array, whatever a stream contains: blocks lie inside the
 picture, and the parser bounds modes and sizes.
 """
 
 from importlib import resources
-from itertools import count, islice
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import compiled
+from codecnn.base.records import Records, record_at
+from codecnn.vvc.decoder.records import Candidates, InterUnit, PictureValues, Position, SliceValues
 from codecnn.vvc.intra import CUBIC_FILTER, GAUSSIAN_DISTANCE, GAUSSIAN_FILTER, VVC_ANGLES, inverse_angle, kernel_matrix
 from codecnn.vvc.syntax import MAX_TILES
+from codecnn.vvc.syntax.log import CODING_UNIT, TRANSFORM_UNIT, CodingUnit, TransformUnit
 
 
 class Frame(NamedTuple):
     """State of one picture while it is reconstructed, and of the current slice.
 
     Attributes:
-        p: Scalars, then tables at the offsets below, int64.
+        pic: Values of the picture.
+        slice: Values of the current slice.
+        current: Position in the log and state of the current block.
         s: Scratch memory, then `TABLES` from SCRATCH on, int32.
-        planes: Reconstruction, prediction and residual of each component, row by row, from p[RECON + component], p[PRED
-            + component] and p[RESI + component] on, int32.
-        known: State of the blocks reconstructed so far, shape (KNOWN, rows, columns), int32; a cell is 4x4 luma
-            samples.
+        planes: Reconstruction, prediction and residual of each component, row by row, from `pic.recon`, `pic.pred` and
+            `pic.resid` on, int32.
+        known: State of the blocks reconstructed so far, cells of type BLOCK_CELL, shape (rows, columns); a cell is 4x4
+            luma samples.
         log: Log of the slice data, as in `codecnn.vvc.syntax.log`, int64.
-        motion: Motion of the blocks reconstructed so far, shape (MOTION, rows, columns), int32; a cell is 4x4 luma
-            samples.
-        references: Decoded pictures that the slice may refer to, one after the other, uint16; p[LISTS_OF_REFERENCES :]
-            has the positions.
-        collocated: Motion of the collocated picture as `temporal_motion.stored_motion` returns it, shape (STORED, rows,
-            columns), int32; a cell is 8x8 luma samples. A slice without it has no cells here or p[TEMPORAL] = 0.
+        unit: Current inter unit.
+        candidates: Candidates for its motion, and the history of earlier units.
+        motion: Motion of the blocks reconstructed so far, cells of type MOTION_CELL, shape (rows, columns); a cell is
+            4x4 luma samples.
+        references: Decoded pictures that the slice may refer to, one after the other, uint16; `slice.ref_pic_list` has
+            the positions.
+        collocated: Motion of the collocated picture as `temporal_motion.stored_motion` returns it, cells of type
+            COLLOCATED_CELL, shape (rows, columns); a cell is 8x8 luma samples. A slice without it has no cells here, or
+            its ph_temporal_mvp_enabled_flag is 0.
     """
 
-    p: npt.NDArray[np.int64]
+    pic: PictureValues
+    slice: SliceValues
+    current: Position
     s: npt.NDArray[np.int32]
     planes: npt.NDArray[np.int32]
-    known: npt.NDArray[np.int32]
+    known: Records
     log: npt.NDArray[np.int64]
-    motion: npt.NDArray[np.int32]
+    unit: InterUnit
+    candidates: Candidates
+    motion: Records
     references: npt.NDArray[np.uint16]
-    collocated: npt.NDArray[np.int32]
+    collocated: Records
 
-
-_free = count()
-
-
-def _indices(number: int) -> list[int]:
-    """Return the next `number` indices of `Frame.p`."""
-    return list(islice(_free, number))
-
-
-# Picture: size in luma samples, log2 of the chroma subsampling, sps_chroma_format_idc, and others.
-WIDTH, HEIGHT, SUB_X, SUB_Y, CHROMA, BIT_DEPTH, LOG2_CTU, WAVEFRONT = _indices(8)
-RECON, PRED, RESI, STRIDE = (_indices(3)[0] for _ in range(4))
-
-# Slice and parameter sets; TRANSFORM_RANGE is log2 of the range of coefficients without their sign.
-TRANSFORM_RANGE = _indices(1)[0]
-DEP_QUANT, MIN_QP_TS, JOINT_SIGN, COLLOCATED = _indices(4)
-LMCS, LMCS_CHROMA, LMCS_MIN, LMCS_MAX, LISTS, LISTS_FOR_LFNST = _indices(6)
-LISTS_NOT_FOR_ACT, MAX_TB, ACROSS_TILES, ACROSS_SLICES = _indices(4)
-
-# Current coding unit and transform block: position of the unit in the log, slice and tile, last column and row with a
-# level, VPDU that VPDU_SCALE belongs to, and a fault of the stream as below, 0 if there is none.
-UNIT, REGION, LAST_X, LAST_Y, VPDU_X, VPDU_Y, VPDU_SCALE, FAULT = _indices(8)
-
-FAULT_BLOCK_VECTOR, FAULT_REFERENCE, FAULT_SYMMETRIC = 1, 2, 3
-"""Invalid block vector, missing entry of a reference picture list, and sym_mvd_flag without a pair of references."""
-
-COLUMNS, ROWS = (_indices(3)[0] for _ in range(2))
-"""Virtual boundaries of the picture; 0 if there are fewer than three."""
-
-LADF, LADF_BOUND, LADF_OFFSET = _indices(1)[0], _indices(5)[0], _indices(5)[0]
-"""Number of intervals of the luma adaptive deblocking filter, the luma level that each exceeds, and its QP offset."""
-
-QP_OFFSET = _indices(3)[0]
-"""QP offsets of Cb, Cr and joint Cb-Cr of PPS and slice."""
-
-QP_LIST = _indices(7 * 3)[0]
-"""QP offsets of coding units by U_CHROMA_QP, three each."""
-
-QP_TABLE = _indices(3 * 160)[0]
-"""ChromaQpTable of Cb, Cr and joint Cb-Cr, from -QpBdOffset on."""
-
-QP_TABLE_SIZE = 160
-"""Numbers that one ChromaQpTable takes at most."""
-
-PIVOT = _indices(17)[0]
-"""LmcsPivot."""
-
-CHROMA_SCALE = _indices(16)[0]
-"""ChromaScaleCoeff."""
-
-LUMA_SCALE = _indices(16)[0]
-"""ScaleCoeff of the forward luma mapping."""
-
-LISTS_AT = _indices(28 * 64)[0]
-"""The 28 scaling lists as matrices of 8x8, row by row; smaller lists repeat their entries."""
-
-LISTS_DC = _indices(28)[0]
-"""Scaling factor of the DC coefficient by scaling list."""
-
-SLICE_IS_B, POC, ACTIVE_0, ACTIVE_1 = _indices(4)
-"""Slice type, PicOrderCntVal, and NumRefIdxActive of L0 and L1."""
-
-REF_SLOT, REF_POC, REF_LONG_TERM, REF_WIDTH, REF_HEIGHT, REF_AT, REF_STRIDE = 0, 1, 2, 3, 4, 5, 8
-REF_SCALE_X, REF_SCALE_Y, REF_SCALED, REF_LEFT, REF_TOP, REF_WEIGHT, REF_WEIGHTED = 11, 12, 13, 14, 15, 16, 22
-REFERENCE = 23
-"""Numbers of an entry of a reference picture list.
-
-Slot in the picture buffer, POC, long-term flag, size in luma samples, position in `Frame.references` and stride of
-each component, horizontal and vertical scale (RefPicScale, 14 fractional bits), RprConstraintsActiveFlag, left and top
-offset of its scaling window in luma samples, then weight and offset of Y, Cb and Cr (explicit weighted prediction).
-Offsets are scaled to the bit depth. REF_WEIGHTED is 1 if luma_weight_lX_flag or chroma_weight_lX_flag of the entry is
-set: BDOF and DMVR depend on the flags, also if the weights equal the default.
-"""
-
-LISTS_OF_REFERENCES = _indices(2 * 16 * REFERENCE)[0]
-"""Entries of L0, then of L1, 16 each: entry i of list X is at LISTS_OF_REFERENCES + REFERENCE * (16 * X + i)."""
-
-UNIT_X, UNIT_Y, UNIT_W, UNIT_H, UNIT_KIND, UNIT_CIIP, UNIT_MERGE, UNIT_MMVD, UNIT_SYMMETRIC, UNIT_BCW = range(10)
-UNIT_HALF, UNIT_PARTITION, UNIT_POINTS, UNIT_REF, UNIT_MV, UNIT_CONTROL, MOTION_UNIT = 10, 11, 12, 13, 15, 19, 31
-"""Numbers of the motion of the current inter unit.
-
-Position and size in luma samples; one of the kinds below; ciip_flag; general_merge_flag; mmvd_merge_flag; sym_mvd_flag;
-bcw_idx; hpelIfIdx; merge_gpm_partition_idx; MotionModelIdc (control points minus 1); refIdxL0 and refIdxL1 (-1 if
-unused); mvL0 and mvL1, each x and y in 1/16 luma sample; control point vectors, 3 of L0 and then 3 of L1, each x and y.
-With GPM, REF and MV hold the uni-directional motion of both parts: part 0 in the first, part 1 in the second place, and
-UNIT_POINTS has the list of part 0 in bit 0, that of part 1 in bit 1.
-"""
-
-KIND_REGULAR, KIND_AFFINE, KIND_TEMPORAL_SUBBLOCKS, KIND_GEOMETRIC = range(4)
-"""Kinds of motion; vectors of the 4x4 or 8x8 subblocks of the middle two are in `Frame.motion`."""
-
-MOTION_OF_UNIT = _indices(31)[0]
-"""Motion of the current inter unit; the names UNIT_* are positions in it."""
-
-BDOF, DMVR, PROF, WEIGHTED, LOG2_DENOMINATOR, LOG2_DENOMINATOR_C = _indices(6)
-"""Bi-directional optical flow, decoder side refinement and PROF may be used (SPS and picture header); explicit weights
-apply to the slice; luma_log2_weight_denom and ChromaLog2WeightDenom. Entries without explicit weights have 1 << that.
-"""
-
-TEMPORAL, COLLOCATED_LIST, COLLOCATED_ENTRY, NO_BACKWARD, TEMPORAL_SUBBLOCKS = _indices(5)
-"""ph_temporal_mvp_enabled_flag, list and index of the collocated picture, NoBackwardPredFlag, sps_sbtmvp_enabled."""
-
-MAX_MERGE, MAX_GPM_MERGE, MAX_SUBBLOCK_MERGE, PARALLEL_LEVEL, MMVD_FULL_SAMPLES = _indices(5)
-"""MaxNumMergeCand, MaxNumGpmMergeCand, MaxNumSubblockMergeCand, Log2ParMrgLevel, ph_mmvd_fullpel_only_flag."""
-
-AFFINE, AFFINE_SIX, AMVR, AFFINE_AMVR, BCW_ENABLED = _indices(5)
-"""sps_affine_enabled_flag, sps_6param_affine_enabled_flag, sps_amvr_, sps_affine_amvr_ and sps_bcw_enabled_flag."""
-
-SUBPICTURE_LEFT, SUBPICTURE_TOP, SUBPICTURE_RIGHT, SUBPICTURE_BOTTOM, TREATED_AS_PICTURE = _indices(5)
-"""First and last column and row + 1, in luma samples, of the subpicture of the slice if it is treated as a picture.
-
-Otherwise those of the picture.
-"""
-
-WRAPAROUND, WINDOW_LEFT, WINDOW_TOP, COLLOCATED_X = _indices(4)
-"""Horizontal wraparound offset (0: none), left and top offset of the scaling window of the picture, in luma samples;
-sps_chroma_horizontal_collocated_flag.
-"""
-
-C_X0, C_Y0, C_X1, C_Y1, C_REF_0, C_REF_1, C_BCW, C_HALF, CANDIDATE = range(9)
-"""Numbers of a motion candidate: mvL0 and mvL1 in 1/16 luma sample, refIdxL0 and refIdxL1, bcw_idx, hpelIfIdx.
-
-An unused list has the vector 0 and the reference index -1.
-"""
-
-HISTORY_COUNT, HISTORY_REGION, HISTORY_ROW = _indices(3)
-"""NumHmvpCand, and slice, tile and row of CTUs of the candidates in HISTORY."""
-
-HISTORY = _indices(6 * 8)[0]
-"""HmvpCandList, CANDIDATE numbers each, oldest first; five entries and space for one more."""
-
-MERGE_LIST = _indices(6 * 8)[0]
-"""mergeCandList, CANDIDATE numbers each."""
-
-NEIGHBOURS = _indices(5 * 8)[0]
-"""Motion of neighbouring blocks while candidates are derived, CANDIDATE numbers each."""
-
-PREDICTORS, CONTROL_POINTS, VECTOR = (_indices(size)[0] for size in (2 * 6, 6, 2))
-"""Vector predictors (x and y of up to three control points each), control points of a candidate, and one vector."""
-
-NUMBERS = _indices(1)[0]
 
 # Offsets in `s`, a block of 64x64 each.
 BLOCK = 64 * 64
@@ -233,37 +103,8 @@ LFNST_48_AT = LFNST_16_AT + 4 * 2 * 16 * 16
 MIP_AT = LFNST_48_AT + 4 * 2 * 16 * 48
 """mWeight by mipSizeId, mode, result and input, (3, 16, 64, 8)."""
 
-LUMA_REGION, CHROMA_REGION, BLOCKS, BLOCKS_C, VECTORS, QP_Y, QP_CB, QP_CR, KNOWN = range(9)
-"""Planes of `Frame.known`.
-
-`LUMA_REGION` and `CHROMA_REGION` hold the slice and tile (`log.U_REGION`) of reconstructed luma and chroma, 0 before.
-`BLOCKS` and `BLOCKS_C` hold properties of the luma and chroma transform block as `block_state` packs them, `VECTORS`
-the block vector of IBC. `QP_Y` is QpY, `QP_CB` and `QP_CR` are Qp'Cb and Qp'Cr without the offset of the adaptive
-colour transform.
-"""
-
-MV_X0, MV_Y0, MV_X1, MV_Y1, REF_0, REF_1, SLOT_0, SLOT_1, BCW, HALF_SAMPLE, MODEL = range(11)
-TEMPORAL_X0, TEMPORAL_Y0, TEMPORAL_X1, TEMPORAL_Y1, MOTION_X, MOTION_Y, MOTION_W, MOTION_H, CONTROL = range(11, 20)
-
-MOTION = CONTROL + 12
-"""Number of planes of `Frame.motion`; the names above and CONTROL are planes.
-
-Vectors in 1/16 luma sample, refIdxL0 and refIdxL1 (-1: unused), slots of the reference pictures in the picture buffer
-(-1: unused; deblocking compares pictures, not indices), bcw_idx, hpelIfIdx, and model: 0 translation, 1 or 2 affine of
-four or six parameters, 3 temporal subblocks. `TEMPORAL_*` are the vectors that later pictures predict from, refined by
-DMVR where it applies. `MOTION_X` to `MOTION_H` are position and size of the unit; the 12 planes from `CONTROL` on its
-control point vectors as in `MOTION_OF_UNIT`.
-"""
-
-STORED_X0, STORED_Y0, STORED_X1, STORED_Y1, STORED_POC_0, STORED_POC_1, STORED_FLAGS, STORED = range(8)
-"""Planes of `Frame.collocated`.
-
-Compressed vectors in 1/16 luma sample, POC of the reference pictures, and flags: bits 0 and 1 are set if L0 and L1 are
-used, bits 2 and 3 if their reference is a long-term picture.
-"""
-
 SLICE_REGIONS = MAX_TILES + 1
-"""Number of regions of a slice: U_REGION is 1 + tile + SLICE_REGIONS * slice."""
+"""Number of regions of a slice: `log.CodingUnit.region` is 1 + tile + SLICE_REGIONS * slice."""
 
 
 def _tables() -> npt.NDArray[np.int32]:
@@ -321,12 +162,26 @@ LIST_OF_SIZE = np.array(
 
 
 @compiled
+def coding_unit(f: Frame) -> CodingUnit:
+    """Return the header of the current coding unit in the log."""
+    cu: CodingUnit = record_at(f.log, f.current.cu_at, CODING_UNIT)
+    return cu
+
+
+@compiled
+def transform_unit(f: Frame, tu_at: int) -> TransformUnit:
+    """Return the header of the transform unit at `tu_at` of the log."""
+    tu: TransformUnit = record_at(f.log, tu_at, TRANSFORM_UNIT)
+    return tu
+
+
+@compiled
 def residual_limit(f: Frame) -> int:
     """Return the limit of residuals, which are from -limit to limit - 1.
 
     Decoders store residuals in 16 bits; the standard has no limit. VTM for more than 12 bit stores 32 bits.
     """
-    return 32768 if f.p[BIT_DEPTH] <= 12 else 1 << 30
+    return 32768 if f.pic.bit_depth <= 12 else 1 << 30
 
 
 @compiled

@@ -13,25 +13,24 @@ def predict_geometric(f: Frame, x: int, y: int, width: int, height: int, entry_0
     """Predict both parts of a unit over the whole unit and blend them.
 
     Args:
-        f: State of the picture; the vectors of the parts are in `fr.MOTION_OF_UNIT`.
+        f: State of the picture; the vectors of the parts are in `f.unit.motion`.
         x: Column of the unit in luma samples.
         y: Row of the unit in luma samples.
         width: Width of the unit, at most 64.
         height: Height of the unit, at most 64.
-        entry_0: Position of the reference picture list entry of part 0 in `Frame.p`.
-        entry_1: Position of the reference picture list entry of part 1.
+        entry_0: Reference picture list entry of part 0, as `ref_pic` takes it.
+        entry_1: Reference picture list entry of part 1.
     """
-    p = f.p
-    at = fr.MOTION_OF_UNIT + fr.UNIT_MV
+    mv = f.unit.motion.mv
     second = fr.PREDICTED + fr.INTER_BLOCK
-    for component in range(3 if p[fr.CHROMA] else 1):
-        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    for component in range(3 if f.pic.sps_chroma_format_idc else 1):
+        sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
         left, top, columns, rows = x >> sub_x, y >> sub_y, width >> sub_x, height >> sub_y
         stride_0 = predict_from(
-            f, entry_0, component, left, top, columns, rows, left, top, p[at], p[at + 1], REGULAR, fr.PREDICTED
+            f, entry_0, component, left, top, columns, rows, left, top, mv[0].x, mv[0].y, REGULAR, fr.PREDICTED
         )
         stride_1 = predict_from(
-            f, entry_1, component, left, top, columns, rows, left, top, p[at + 2], p[at + 3], REGULAR, second
+            f, entry_1, component, left, top, columns, rows, left, top, mv[1].x, mv[1].y, REGULAR, second
         )
         blend(f, component, x, y, width, height, stride_0, stride_1)
 
@@ -50,9 +49,9 @@ def blend(f: Frame, component: int, x: int, y: int, width: int, height: int, str
         stride_0: Numbers of a row of the prediction of part 0, which is at PREDICTED of `Frame.s`.
         stride_1: Numbers of a row of the prediction of part 1, INTER_BLOCK later.
     """
-    p, s, planes = f.p, f.s, f.planes
-    sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
-    partition = p[fr.MOTION_OF_UNIT + fr.UNIT_PARTITION] & 63
+    s, planes = f.s, f.planes
+    sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
+    partition = f.unit.merge_gpm_partition_idx & 63
     angle, distance = PARTITIONS[partition, 0], PARTITIONS[partition, 1]
     sign = -1 if 13 <= angle <= 27 else 1
     along_x, along_y = sign * DISPLACEMENT[angle], sign * DISPLACEMENT[(angle + 8) % 32]
@@ -63,11 +62,11 @@ def blend(f: Frame, component: int, x: int, y: int, width: int, height: int, str
     else:
         moved = distance * width >> 3
         offset_x += moved if angle < 16 else -moved
-    shift = max(5, 17 - p[fr.BIT_DEPTH])
-    addend, peak = 1 << (shift - 1), (1 << p[fr.BIT_DEPTH]) - 1
-    stride = p[fr.STRIDE + component]
+    shift = max(5, 17 - f.pic.bit_depth)
+    addend, peak = 1 << (shift - 1), (1 << f.pic.bit_depth) - 1
+    stride = f.pic.stride[component]
     for row in range(height >> sub_y):
-        out = p[fr.PRED + component] + ((y >> sub_y) + row) * stride + (x >> sub_x)
+        out = f.pic.pred[component] + ((y >> sub_y) + row) * stride + (x >> sub_x)
         first, second = fr.PREDICTED + row * stride_0, fr.PREDICTED + fr.INTER_BLOCK + row * stride_1
         line = (2 * ((row << sub_y) + offset_y) + 1) * along_y
         for column in range(width >> sub_x):

@@ -3,11 +3,10 @@
 import numpy as np
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.frame import Frame
+from codecnn.vvc.decoder.frame import Frame, coding_unit
 from codecnn.vvc.decoder.merge import merge_candidates
-from codecnn.vvc.decoder.motion_candidates import clear_candidate, store_block
-from codecnn.vvc.syntax import log as lg
+from codecnn.vvc.decoder.motion_candidates import clear_candidate, copy_candidate, store_block
+from codecnn.vvc.decoder.records import KIND_GEOMETRIC, Motion
 
 _ANGLES = (0, 2, 3, 4, 5, 8, 11, 12, 13, 14, 16, 18, 19, 20, 21, 24, 27, 28, 29, 30)
 _DISTANCES = {angle: (1, 3) if angle % 8 == 0 else (0, 1, 2, 3) if angle < 16 else (1, 2, 3) for angle in _ANGLES}
@@ -18,61 +17,63 @@ _QUARTER = [8, 8, 8, 8, 4, 4, 2, 1, 0, -1, -2, -4, -4, -8, -8, -8]
 DISPLACEMENT = np.array(_QUARTER + [-value for value in _QUARTER], np.int64)
 """disLut by angle, (32,) (table 37)."""
 
-PART_0, PART_1, BOTH = fr.NEIGHBOURS, fr.NEIGHBOURS + fr.CANDIDATE, fr.NEIGHBOURS + 2 * fr.CANDIDATE
-"""Positions of the motion of the two parts, and of that along the line between them."""
-
 
 @compiled
 def geometric_motion(f: Frame) -> None:
-    """Derive the motion of a unit with geometric partitions and store it over the unit."""
-    p, log, unit = f.p, f.log, f.p[fr.UNIT]
-    at = fr.MOTION_OF_UNIT
-    first = min(5, log[unit + lg.U_MERGE_IDX])
-    second = min(5, log[unit + lg.U_GPM_SECOND] + int(log[unit + lg.U_GPM_SECOND] >= first))
-    partition = log[unit + lg.U_GPM_PARTITION] & 63
+    """Derive the motion of a unit with geometric partitions and store it over the unit (8.5.4.2)."""
+    cu, unit, part = coding_unit(f), f.unit, f.candidates.part
+    first = min(5, cu.merge_idx)
+    second = min(5, cu.merge_gpm_idx1 + int(cu.merge_gpm_idx1 >= first))
     merge_candidates(f, max(first, second))
-    list_0 = take_part(f, first, PART_0)
-    list_1 = take_part(f, second, PART_1)
-    p[at + fr.UNIT_KIND], p[at + fr.UNIT_PARTITION] = fr.KIND_GEOMETRIC, partition
-    p[at + fr.UNIT_POINTS] = list_0 | list_1 << 1
-    p[at + fr.UNIT_REF], p[at + fr.UNIT_REF + 1] = p[PART_0 + fr.C_REF_0 + list_0], p[PART_1 + fr.C_REF_0 + list_1]
-    for axis in range(2):
-        p[at + fr.UNIT_MV + axis] = p[PART_0 + fr.C_X0 + 2 * list_0 + axis]
-        p[at + fr.UNIT_MV + 2 + axis] = p[PART_1 + fr.C_X0 + 2 * list_1 + axis]
+    list_0, list_1 = take_part(f, first, part[0]), take_part(f, second, part[1])
+    unit.kind, unit.merge_gpm_partition_idx = KIND_GEOMETRIC, cu.merge_gpm_partition_idx & 63
+    unit.part_list[0], unit.part_list[1] = list_0, list_1
+    for i in range(2):
+        list_x = unit.part_list[i]
+        unit.motion.ref_idx[i] = part[i].ref_idx[list_x]
+        unit.motion.mv[i].x, unit.motion.mv[i].y = part[i].mv[list_x].x, part[i].mv[list_x].y
     # Between the parts the motion is bi-directional, or that of part 1 if both use the same list.
-    for i in range(fr.CANDIDATE):
-        p[BOTH + i] = p[PART_1 + i]
+    copy_candidate(part[1], part[2])
     if list_0 != list_1:
-        p[BOTH + fr.C_REF_0 + list_0] = p[PART_0 + fr.C_REF_0 + list_0]
-        for axis in range(2):
-            p[BOTH + fr.C_X0 + 2 * list_0 + axis] = p[PART_0 + fr.C_X0 + 2 * list_0 + axis]
-    store_parts(f, PARTITIONS[partition, 0], PARTITIONS[partition, 1])
+        part[2].ref_idx[list_0] = part[0].ref_idx[list_0]
+        part[2].mv[list_0].x, part[2].mv[list_0].y = part[0].mv[list_0].x, part[0].mv[list_0].y
+    store_parts(f, PARTITIONS[unit.merge_gpm_partition_idx, 0], PARTITIONS[unit.merge_gpm_partition_idx, 1])
 
 
 @compiled
-def take_part(f: Frame, index: int, at: int) -> int:
-    """Put the uni-directional motion of merge candidate `index` at p[at]; return its list.
+def take_part(f: Frame, merge_idx: int, part: Motion) -> int:
+    """Derive the uni-directional motion of a part from a merge candidate (8.5.4.2).
 
     Even candidates prefer L0, odd ones L1.
+
+    Args:
+        f: State of the picture.
+        merge_idx: Index of the candidate in mergeCandList.
+        part: The result.
+
+    Returns:
+        The list that the part uses.
     """
-    p = f.p
-    source = fr.MERGE_LIST + fr.CANDIDATE * index
-    which = index & 1
-    if p[source + fr.C_REF_0 + which] < 0:
-        which = 1 - which
-    clear_candidate(f, at)
-    p[at + fr.C_REF_0 + which] = p[source + fr.C_REF_0 + which]
-    for axis in range(2):
-        p[at + fr.C_X0 + 2 * which + axis] = p[source + fr.C_X0 + 2 * which + axis]
-    return which
+    candidate = f.candidates.merge_cand_list[merge_idx]
+    list_x = merge_idx & 1
+    if candidate.ref_idx[list_x] < 0:
+        list_x = 1 - list_x
+    clear_candidate(part)
+    part.ref_idx[list_x] = candidate.ref_idx[list_x]
+    part.mv[list_x].x, part.mv[list_x].y = candidate.mv[list_x].x, candidate.mv[list_x].y
+    return list_x
 
 
 @compiled
 def store_parts(f: Frame, angle: int, distance: int) -> None:
-    """Store the motion of each 4x4 block by the part that it lies in (8.5.4.3)."""
-    p = f.p
-    left, top = p[fr.MOTION_OF_UNIT + fr.UNIT_X], p[fr.MOTION_OF_UNIT + fr.UNIT_Y]
-    width, height = p[fr.MOTION_OF_UNIT + fr.UNIT_W], p[fr.MOTION_OF_UNIT + fr.UNIT_H]
+    """Store the motion of each 4x4 block by the part that it lies in (8.5.4.3).
+
+    Args:
+        f: State of the picture.
+        angle: angleIdx.
+        distance: distanceIdx.
+    """
+    left, top, width, height = f.unit.x, f.unit.y, f.unit.width, f.unit.height
     flipped = 13 <= angle <= 27
     offset_x, offset_y = -(width >> 1), -(height >> 1)
     sign = 1 if angle < 16 else -1
@@ -84,7 +85,7 @@ def store_parts(f: Frame, angle: int, distance: int) -> None:
     for y in range(0, height, 4):
         for x in range(0, width, 4):
             place = (2 * (x + offset_x) + 5) * along_x + (2 * (y + offset_y) + 5) * along_y
-            at = BOTH
+            number = 2
             if abs(place) >= 32:
-                at = PART_1 if (place <= 0) != flipped else PART_0
-            store_block(f, at, left + x, top + y, left + x + 4, top + y + 4)
+                number = 1 if (place <= 0) != flipped else 0
+            store_block(f, f.candidates.part[number], left + x, top + y, left + x + 4, top + y + 4)

@@ -3,15 +3,22 @@
 `predict_inter_unit` writes the prediction of all components to the prediction planes.
 """
 
-import numpy as np
-
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.combined import add_intra
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.geometric import predict_geometric
-from codecnn.vvc.decoder.interpolation import AFFINE, HALF_SAMPLE, REGULAR, interpolate, whole_border
+from codecnn.vvc.decoder.interpolation import AFFINE, HALF_SAMPLE, REGULAR, interpolate, ref_pic, whole_border
 from codecnn.vvc.decoder.luma_mapping import map_luma
+from codecnn.vvc.decoder.merge import halved
+from codecnn.vvc.decoder.records import (
+    KIND_AFFINE,
+    KIND_GEOMETRIC,
+    KIND_REGULAR,
+    KIND_TEMPORAL_SUBBLOCKS,
+    MotionCell,
+    int64,
+)
 from codecnn.vvc.decoder.refinement import apply_flow, flow_differences, refine_vectors, write_optical_flow
 from codecnn.vvc.decoder.resampling import predict_from
 from codecnn.vvc.decoder.weighted import combine
@@ -25,36 +32,33 @@ SECOND = fr.PREDICTED + fr.INTER_BLOCK
 
 @compiled
 def entry_of(which: int, index: int) -> int:
-    """Return the position in `Frame.p` of an entry of list 0 or 1, -1 for the index -1 of an unused list."""
-    return -1 if index < 0 else fr.LISTS_OF_REFERENCES + fr.REFERENCE * (16 * which + min(index, 15))
+    """Return an entry of list 0 or 1 as one number, as `ref_pic` takes it, -1 for the index -1 of an unused list."""
+    return -1 if index < 0 else 16 * which + min(index, 15)
 
 
 @compiled
 def predict_inter_unit(f: Frame) -> None:
-    """Predict all components of the inter unit whose motion is in `fr.MOTION_OF_UNIT` and `Frame.motion`.
+    """Predict all components of the inter unit whose motion is in `f.unit` and `f.motion`.
 
-    Luma is mapped forward if the slice uses LMCS. DMVR stores its vectors in the planes TEMPORAL_* of `Frame.motion`.
+    Luma is mapped forward if the slice uses LMCS. DMVR stores its vectors in the cells of `f.motion`.
     """
-    p, unit = f.p, fr.MOTION_OF_UNIT
-    x, y = p[unit + fr.UNIT_X], p[unit + fr.UNIT_Y]
-    width, height = p[unit + fr.UNIT_W], p[unit + fr.UNIT_H]
-    kind = p[unit + fr.UNIT_KIND]
-    if kind == fr.KIND_GEOMETRIC:
-        lists = p[unit + fr.UNIT_POINTS]
-        first = entry_of(lists & 1, max(0, p[unit + fr.UNIT_REF]))
-        second = entry_of((lists >> 1) & 1, max(0, p[unit + fr.UNIT_REF + 1]))
+    unit, ref_idx = f.unit, f.unit.motion.ref_idx
+    x, y, width, height = unit.x, unit.y, unit.width, unit.height
+    if unit.kind == KIND_GEOMETRIC:
+        first = entry_of(unit.part_list[0] & 1, max(0, ref_idx[0]))
+        second = entry_of(unit.part_list[1] & 1, max(0, ref_idx[1]))
         predict_geometric(f, x, y, min(CHUNK, width), min(CHUNK, height), first, second)
     else:
-        first, second = entry_of(0, p[unit + fr.UNIT_REF]), entry_of(1, p[unit + fr.UNIT_REF + 1])
-        if kind == fr.KIND_AFFINE and (first >= 0 or second >= 0):
+        first, second = entry_of(0, ref_idx[0]), entry_of(1, ref_idx[1])
+        if unit.kind == KIND_AFFINE and (first >= 0 or second >= 0):
             predict_affine(f, x, y, width, height, first, second)
-        elif kind == fr.KIND_TEMPORAL_SUBBLOCKS:
+        elif unit.kind == KIND_TEMPORAL_SUBBLOCKS:
             predict_subblocks(f, x, y, width, height)
         elif first >= 0 or second >= 0:
             predict_regular(f, x, y, width, height, first, second)
-    if p[fr.LMCS]:
+    if f.slice.sh_lmcs_used_flag:
         map_luma(f, x, y, width, height)
-    if p[unit + fr.UNIT_CIIP]:
+    if unit.ciip_flag:
         add_intra(f, x, y, min(CHUNK, width), min(CHUNK, height))
 
 
@@ -68,26 +72,25 @@ def predict_regular(f: Frame, x: int, y: int, width: int, height: int, entry_0: 
         y: Row of the unit in luma samples.
         width: Width of the unit in luma samples.
         height: Height of the unit in luma samples.
-        entry_0: Position of the reference picture list entry of L0 in `Frame.p`, -1 if L0 is unused.
-        entry_1: Position of the entry of L1, -1 if L1 is unused.
+        entry_0: Reference picture list entry of L0, as `ref_pic` takes it, -1 if L0 is unused.
+        entry_1: Reference picture list entry of L1, -1 if L1 is unused.
     """
-    p, unit = f.p, fr.MOTION_OF_UNIT
-    at = unit + fr.UNIT_MV
+    s, unit, mv = f.slice, f.unit, f.unit.motion.mv
     refined, flow = False, False
     if may_refine(f, width, height, entry_0, entry_1):
-        refined = p[fr.DMVR] != 0 and p[unit + fr.UNIT_MERGE] != 0 and p[unit + fr.UNIT_MMVD] == 0
-        flow = p[fr.BDOF] != 0 and p[unit + fr.UNIT_SYMMETRIC] == 0
+        refined = s.dmvr_enabled != 0 and unit.general_merge_flag != 0 and unit.mmvd_merge_flag == 0
+        flow = s.bdof_enabled != 0 and unit.sym_mvd_flag == 0
     if not refined and not flow:
-        predict_block(f, x, y, width, height, entry_0, entry_1, p[at], p[at + 1], p[at + 2], p[at + 3], 0, 3)
+        predict_block(f, x, y, width, height, entry_0, entry_1, mv[0].x, mv[0].y, mv[1].x, mv[1].y, 0, 3)
         return
     for top in range(y, y + height, 16):
         rows = min(16, y + height - top)
         for left in range(x, x + width, 16):
             columns = min(16, x + width - left)
-            mv_x0, mv_y0, mv_x1, mv_y1 = p[at], p[at + 1], p[at + 2], p[at + 3]
+            mv_x0, mv_y0, mv_x1, mv_y1 = mv[0].x, mv[0].y, mv[1].x, mv[1].y
             flow_here = flow
             if refined:
-                dx, dy, cost = refine_vectors(f, entry_0, entry_1, left, top, columns, rows, at)
+                dx, dy, cost = refine_vectors(f, entry_0, entry_1, left, top, columns, rows)
                 mv_x0, mv_y0 = limited(mv_x0 + dx), limited(mv_y0 + dy)
                 mv_x1, mv_y1 = limited(mv_x1 - dx), limited(mv_y1 - dy)
                 flow_here = flow and cost >= 2 * columns * rows
@@ -105,16 +108,16 @@ def may_refine(f: Frame, width: int, height: int, entry_0: int, entry_1: int) ->
     Two short-term references of the same size as the picture, without weights, lie at the same distance before and
     after it.
     """
-    p, unit = f.p, fr.MOTION_OF_UNIT
+    s, unit = f.slice, f.unit
     if entry_0 < 0 or entry_1 < 0 or width < 8 or height < 8 or width * height < 128:
         return False
-    if p[unit + fr.UNIT_CIIP] or p[unit + fr.UNIT_BCW]:
+    if unit.ciip_flag or unit.motion.bcw_idx:
         return False
-    if p[fr.POC] - p[entry_0 + fr.REF_POC] != p[entry_1 + fr.REF_POC] - p[fr.POC]:
+    if s.poc - ref_pic(f, entry_0).poc != ref_pic(f, entry_1).poc - s.poc:
         return False
     for entry in (entry_0, entry_1):
-        weighted = p[fr.WEIGHTED] and p[entry + fr.REF_WEIGHTED]
-        if p[entry + fr.REF_LONG_TERM] or p[entry + fr.REF_SCALED] or weighted:
+        ref = ref_pic(f, entry)
+        if ref.long_term or ref.scaled or (s.weighted_pred_flag and ref.weighted):
             return False
     return True
 
@@ -130,11 +133,11 @@ def store_refined(
     f: Frame, x: int, y: int, width: int, height: int, mv_x0: int, mv_y0: int, mv_x1: int, mv_y1: int
 ) -> None:
     """Store refined vectors, from which later pictures predict."""
-    motion = f.motion
-    for row in range(y >> 2, min((y + height) >> 2, motion.shape[1])):
-        for column in range(x >> 2, min((x + width) >> 2, motion.shape[2])):
-            motion[fr.TEMPORAL_X0, row, column], motion[fr.TEMPORAL_Y0, row, column] = mv_x0, mv_y0
-            motion[fr.TEMPORAL_X1, row, column], motion[fr.TEMPORAL_Y1, row, column] = mv_x1, mv_y1
+    for row in range(y >> 2, min((y + height) >> 2, f.motion.shape[0])):
+        for column in range(x >> 2, min((x + width) >> 2, f.motion.shape[1])):
+            cell: MotionCell = f.motion[row, column]
+            cell.dmvr_mv[0].x, cell.dmvr_mv[0].y = mv_x0, mv_y0
+            cell.dmvr_mv[1].x, cell.dmvr_mv[1].y = mv_x1, mv_y1
 
 
 @compiled
@@ -152,13 +155,12 @@ def predict_by_flow(
     mv_y1: int,
 ) -> None:
     """Predict luma of a block with BDOF; arguments as those of `predict_block`."""
-    p, unit = f.p, fr.MOTION_OF_UNIT
-    at = unit + fr.UNIT_MV
-    kind = HALF_SAMPLE if p[unit + fr.UNIT_HALF] else REGULAR
+    mv = f.unit.motion.mv
+    kind = HALF_SAMPLE if f.unit.motion.hpel_if_idx else REGULAR
     to = fr.PREDICTED
-    stride = interpolate(f, entry_0, 0, x, y, width, height, mv_x0, mv_y0, p[at], p[at + 1], kind, True, to)
+    stride = interpolate(f, entry_0, 0, x, y, width, height, mv_x0, mv_y0, mv[0].x, mv[0].y, kind, True, to)
     whole_border(f, to, stride, width, height, mv_x0, mv_y0, fr.EXTENDED)
-    stride = interpolate(f, entry_1, 0, x, y, width, height, mv_x1, mv_y1, p[at + 2], p[at + 3], kind, True, to)
+    stride = interpolate(f, entry_1, 0, x, y, width, height, mv_x1, mv_y1, mv[1].x, mv[1].y, kind, True, to)
     whole_border(f, to, stride, width, height, mv_x1, mv_y1, fr.EXTENDED + fr.EXTENDED_BLOCK)
     write_optical_flow(f, x, y, width, height)
 
@@ -187,8 +189,8 @@ def predict_block(
         y: Row of the block in luma samples.
         width: Width of the block in luma samples.
         height: Height of the block in luma samples.
-        entry_0: Position of the reference picture list entry of L0 in `Frame.p`, -1 if L0 is unused.
-        entry_1: Position of the entry of L1, -1 if L1 is unused.
+        entry_0: Reference picture list entry of L0, as `ref_pic` takes it, -1 if L0 is unused.
+        entry_1: Reference picture list entry of L1, -1 if L1 is unused.
         mv_x0: Horizontal vector of L0 in 1/16 luma sample. If it differs from that of the unit, DMVR refined it.
         mv_y0: Vertical vector of L0.
         mv_x1: Horizontal vector of L1.
@@ -196,19 +198,18 @@ def predict_block(
         first: First component.
         last: Last component + 1.
     """
-    p, unit = f.p, fr.MOTION_OF_UNIT
-    bcw = 0 if p[unit + fr.UNIT_CIIP] else p[unit + fr.UNIT_BCW]
+    unit, mv = f.unit, f.unit.motion.mv
+    bcw = 0 if unit.ciip_flag else unit.motion.bcw_idx
     to_1 = SECOND if entry_0 >= 0 else fr.PREDICTED
-    affine = p[unit + fr.UNIT_KIND] == fr.KIND_AFFINE
-    start = unit + fr.UNIT_MV
-    regular = p[unit + fr.UNIT_KIND] == fr.KIND_REGULAR
-    moved_0 = regular and (mv_x0 != p[start] or mv_y0 != p[start + 1])
-    moved_1 = regular and (mv_x1 != p[start + 2] or mv_y1 != p[start + 3])
-    for component in range(first, last if p[fr.CHROMA] else 1):
-        sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    affine = unit.kind == KIND_AFFINE
+    regular = unit.kind == KIND_REGULAR
+    moved_0 = regular and (mv_x0 != mv[0].x or mv_y0 != mv[0].y)
+    moved_1 = regular and (mv_x1 != mv[1].x or mv_y1 != mv[1].y)
+    for component in range(first, last if f.pic.sps_chroma_format_idc else 1):
+        sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
         kind = REGULAR
         if component == 0:
-            kind = AFFINE if affine else HALF_SAMPLE if p[unit + fr.UNIT_HALF] else REGULAR
+            kind = AFFINE if affine else HALF_SAMPLE if unit.motion.hpel_if_idx else REGULAR
         block_x, block_y = x >> sub_x, y >> sub_y
         right, bottom = (x + width) >> sub_x, (y + height) >> sub_y
         for top in range(block_y, bottom, CHUNK):
@@ -219,7 +220,7 @@ def predict_block(
                 if moved_0:
                     stride_0 = interpolate(
                         f, entry_0, component, left, top, columns, rows,
-                        mv_x0, mv_y0, p[start], p[start + 1], kind, False, fr.PREDICTED,
+                        mv_x0, mv_y0, mv[0].x, mv[0].y, kind, False, fr.PREDICTED,
                     )  # fmt: skip
                 elif entry_0 >= 0:
                     stride_0 = predict_from(
@@ -229,7 +230,7 @@ def predict_block(
                 if moved_1:
                     stride_1 = interpolate(
                         f, entry_1, component, left, top, columns, rows,
-                        mv_x1, mv_y1, p[start + 2], p[start + 3], kind, False, to_1,
+                        mv_x1, mv_y1, mv[1].x, mv[1].y, kind, False, to_1,
                     )  # fmt: skip
                 elif entry_1 >= 0:
                     stride_1 = predict_from(
@@ -244,19 +245,12 @@ def predict_subblocks(f: Frame, x: int, y: int, width: int, height: int) -> None
     """Predict a unit with temporal subblocks: each of 8x8 samples has references and vectors in `Frame.motion`."""
     for top in range(y, y + height, 8):
         for left in range(x, x + width, 8):
-            row, column = top >> 2, left >> 2
-            first = entry_of(0, stored(f, fr.REF_0, row, column))
-            second = entry_of(1, stored(f, fr.REF_1, row, column))
-            mv_x0, mv_y0 = stored(f, fr.MV_X0, row, column), stored(f, fr.MV_Y0, row, column)
-            mv_x1, mv_y1 = stored(f, fr.MV_X1, row, column), stored(f, fr.MV_Y1, row, column)
+            cell: MotionCell = f.motion[top >> 2, left >> 2]
+            first, second = entry_of(0, int64(cell.ref_idx[0])), entry_of(1, int64(cell.ref_idx[1]))
+            mv_x0, mv_y0 = int64(cell.mv[0].x), int64(cell.mv[0].y)
+            mv_x1, mv_y1 = int64(cell.mv[1].x), int64(cell.mv[1].y)
             if first >= 0 or second >= 0:
                 predict_block(f, left, top, 8, 8, first, second, mv_x0, mv_y0, mv_x1, mv_y1, 0, 3)
-
-
-@compiled
-def stored(f: Frame, plane: int, row: int, column: int) -> int:
-    """Return a number of a plane of `Frame.motion`, as int64 like other numbers."""
-    return np.int64(f.motion[plane, row, column])  # type: ignore[return-value]
 
 
 @compiled
@@ -269,46 +263,39 @@ def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: i
         y: Row of the unit in luma samples.
         width: Width of the unit in luma samples.
         height: Height of the unit in luma samples.
-        entry_0: Position of the reference picture list entry of L0 in `Frame.p`, -1 if L0 is unused.
-        entry_1: Position of the entry of L1, -1 if L1 is unused.
+        entry_0: Reference picture list entry of L0, as `ref_pic` takes it, -1 if L0 is unused.
+        entry_1: Reference picture list entry of L1, -1 if L1 is unused.
     """
-    p = f.p
-    flow_0 = entry_0 >= 0 and p[entry_0 + fr.REF_SCALED] == 0 and flow_differences(f, 0)
-    flow_1 = entry_1 >= 0 and p[entry_1 + fr.REF_SCALED] == 0 and flow_differences(f, 1)
-    bcw = p[fr.MOTION_OF_UNIT + fr.UNIT_BCW]
+    flow_0 = entry_0 >= 0 and ref_pic(f, entry_0).scaled == 0 and flow_differences(f, 0)
+    flow_1 = entry_1 >= 0 and ref_pic(f, entry_1).scaled == 0 and flow_differences(f, 1)
+    bcw = f.unit.motion.bcw_idx
     to_1 = SECOND if entry_0 >= 0 else fr.PREDICTED
     for top in range(y, y + height, 4):
         for left in range(x, x + width, 4):
-            row, column = top >> 2, left >> 2
+            cell: MotionCell = f.motion[top >> 2, left >> 2]
             stride_0 = stride_1 = 0
             if entry_0 >= 0:
-                mv_x, mv_y = stored(f, fr.MV_X0, row, column), stored(f, fr.MV_Y0, row, column)
+                mv_x, mv_y = int64(cell.mv[0].x), int64(cell.mv[0].y)
                 stride_0 = predict_subblock(f, entry_0, left, top, mv_x, mv_y, 0, flow_0, fr.PREDICTED)
             if entry_1 >= 0:
-                mv_x, mv_y = stored(f, fr.MV_X1, row, column), stored(f, fr.MV_Y1, row, column)
+                mv_x, mv_y = int64(cell.mv[1].x), int64(cell.mv[1].y)
                 stride_1 = predict_subblock(f, entry_1, left, top, mv_x, mv_y, 1, flow_1, to_1)
             combine(f, 0, left, top, 4, 4, entry_0, entry_1, bcw, stride_0, stride_1)
-    if not p[fr.CHROMA]:
+    if not f.pic.sps_chroma_format_idc:
         return
     # A chroma block of 4x4 samples has the mean of the vectors of its first and its last subblock.
-    sub_x, sub_y = p[fr.SUB_X], p[fr.SUB_Y]
+    sub_x, sub_y = f.pic.log2_sub_width_c, f.pic.log2_sub_height_c
     for top in range(y, y + height, 4 << sub_y):
         for left in range(x, x + width, 4 << sub_x):
-            row, column = top >> 2, left >> 2
+            first: MotionCell = f.motion[top >> 2, left >> 2]
+            last: MotionCell = f.motion[(top >> 2) + sub_y, (left >> 2) + sub_x]
             predict_block(
                 f, left, top, 4 << sub_x, 4 << sub_y, entry_0, entry_1,
-                mean_vector(f, fr.MV_X0, row, column),
-                mean_vector(f, fr.MV_Y0, row, column),
-                mean_vector(f, fr.MV_X1, row, column),
-                mean_vector(f, fr.MV_Y1, row, column), 1, 3,
+                halved(int64(first.mv[0].x) + last.mv[0].x),
+                halved(int64(first.mv[0].y) + last.mv[0].y),
+                halved(int64(first.mv[1].x) + last.mv[1].x),
+                halved(int64(first.mv[1].y) + last.mv[1].y), 1, 3,
             )  # fmt: skip
-
-
-@compiled
-def mean_vector(f: Frame, plane: int, row: int, column: int) -> int:
-    """Return the mean of a component of the vectors of the subblocks under a chroma block, rounded towards zero."""
-    total = stored(f, plane, row, column) + stored(f, plane, row + f.p[fr.SUB_Y], column + f.p[fr.SUB_X])
-    return total >> 1 if total >= 0 else (total + 1) >> 1
 
 
 @compiled

@@ -10,6 +10,7 @@ import numpy as np
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, clip
+from codecnn.vvc.decoder.records import FAULT_REFERENCE, RefPicListEntry
 from codecnn.vvc.intra import CUBIC_FILTER
 
 U = np.uint64
@@ -191,6 +192,12 @@ def filter_four(f: Frame, source: int, step: int, count: int, kind: int, fractio
 
 
 @compiled
+def ref_pic(f: Frame, entry: int) -> RefPicListEntry:
+    """Return an entry of a reference picture list by 16 * X + refIdxLX."""
+    return f.slice.ref_pic_list[entry >> 4 & 1, entry & 15]
+
+
+@compiled
 def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, int, int]:
     """Return the first and last column and the first and last row of a reference that may be used.
 
@@ -198,19 +205,19 @@ def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, i
 
     Args:
         f: State of the picture.
-        reference: Position of the entry of the reference picture list in `Frame.p`.
+        reference: Reference picture list entry, as `ref_pic` takes it.
         component: 0 Y, 1 Cb, 2 Cr.
     """
-    p = f.p
-    sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
-    right = (p[reference + fr.REF_WIDTH] >> sub_x) - 1
-    bottom = (p[reference + fr.REF_HEIGHT] >> sub_y) - 1
+    s, ref = f.slice, ref_pic(f, reference)
+    sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
+    right = (ref.width >> sub_x) - 1
+    bottom = (ref.height >> sub_y) - 1
     left = top = 0
-    if p[fr.TREATED_AS_PICTURE]:
-        right = clip((p[fr.SUBPICTURE_RIGHT] >> sub_x) - 1, 0, right)
-        bottom = clip((p[fr.SUBPICTURE_BOTTOM] >> sub_y) - 1, 0, bottom)
-        left = clip(p[fr.SUBPICTURE_LEFT] >> sub_x, 0, right)
-        top = clip(p[fr.SUBPICTURE_TOP] >> sub_y, 0, bottom)
+    if s.subpic_treated_as_pic:
+        right = clip((s.subpic_right >> sub_x) - 1, 0, right)
+        bottom = clip((s.subpic_bottom >> sub_y) - 1, 0, bottom)
+        left = clip(s.subpic_left >> sub_x, 0, right)
+        top = clip(s.subpic_top >> sub_y, 0, bottom)
     return left, right, top, bottom
 
 
@@ -242,7 +249,7 @@ def fetch(
 
     Args:
         f: State of the picture.
-        reference: Position of the entry of the reference picture list in `Frame.p`.
+        reference: Reference picture list entry, as `ref_pic` takes it.
         component: 0 Y, 1 Cb, 2 Cr.
         x: Column of the block in the component, maybe outside of the picture.
         y: Row of the block in the component, maybe outside of the picture.
@@ -253,13 +260,13 @@ def fetch(
         window_w: Number of columns of these samples.
         window_h: Number of rows of these samples.
     """
-    p, s, samples = f.p, f.s, f.references
-    if p[reference + fr.REF_WIDTH] <= 0:
-        p[fr.FAULT] = fr.FAULT_REFERENCE
+    s, samples, ref = f.s, f.references, ref_pic(f, reference)
+    if ref.width <= 0:
+        f.current.fault = FAULT_REFERENCE
         for i in range(fr.FETCHED, fr.FETCHED + width * height):
-            s[i] = 1 << (p[fr.BIT_DEPTH] - 1)
+            s[i] = 1 << (f.pic.bit_depth - 1)
         return
-    first, stride = p[reference + fr.REF_AT + component], p[reference + fr.REF_STRIDE + component]
+    first, stride = ref.start[component], ref.stride[component]
     left, right, top, bottom = sample_bounds(f, reference, component)
     last_x, last_y = window_x + window_w - 1, window_y + window_h - 1
     inside = x >= max(left, window_x) and x + width - 1 <= min(right, last_x)
@@ -269,11 +276,11 @@ def fetch(
             for k in range(width):
                 s[out + U(k)] = samples[source + U(k)]
         return
-    sub_x = p[fr.SUB_X] if component else 0
-    offset = p[fr.WRAPAROUND] >> sub_x
-    if p[fr.TREATED_AS_PICTURE] or p[reference + fr.REF_SCALED]:
+    sub_x = f.pic.log2_sub_width_c if component else 0
+    offset = f.slice.ref_wraparound_offset >> sub_x
+    if f.slice.subpic_treated_as_pic or ref.scaled:
         offset = 0
-    picture_w = p[reference + fr.REF_WIDTH] >> sub_x
+    picture_w = ref.width >> sub_x
     for row in range(height):
         line = first + clip(clip(y + row, window_y, last_y), top, bottom) * stride
         to = fr.FETCHED + row * width
@@ -289,10 +296,9 @@ def chroma_vector(f: Frame, component: int, mv_x: int, mv_y: int) -> tuple[int, 
     Returns:
         Whole columns and rows, then fractions of columns and rows in 1/16 sample of luma or 1/32 sample of chroma.
     """
-    p = f.p
     if component == 0:
         return mv_x >> 4, mv_y >> 4, mv_x & 15, mv_y & 15
-    sub_x, sub_y = p[fr.SUB_X], p[fr.SUB_Y]
+    sub_x, sub_y = f.pic.log2_sub_width_c, f.pic.log2_sub_height_c
     fraction_x = (mv_x & ((16 << sub_x) - 1)) << (1 - sub_x)
     fraction_y = (mv_y & ((16 << sub_y) - 1)) << (1 - sub_y)
     return mv_x >> (4 + sub_x), mv_y >> (4 + sub_y), fraction_x, fraction_y
@@ -319,7 +325,7 @@ def interpolate(
 
     Args:
         f: State of the picture.
-        reference: Position of the entry of the reference picture list in `Frame.p`.
+        reference: Reference picture list entry, as `ref_pic` takes it.
         component: 0 Y, 1 Cb, 2 Cr.
         x: Column of the block in its component.
         y: Row of the block in its component.
@@ -336,7 +342,7 @@ def interpolate(
     Returns:
         Number of columns of a row of the result.
     """
-    p, s = f.p, f.s
+    s = f.s
     taps = 4 if component else 8
     before = taps // 2 - 1
     whole_x, whole_y, fraction_x, fraction_y = chroma_vector(f, component, mv_x, mv_y)
@@ -350,7 +356,7 @@ def interpolate(
         window_x, window_y = x + whole_x - before, y + whole_y - before
         window_w, window_h = width + taps - 1, height + taps - 1
     fetch(f, reference, component, left, top, columns, rows, window_x, window_y, window_w, window_h)
-    first_shift = min(4, p[fr.BIT_DEPTH] - 8)
+    first_shift = min(4, f.pic.bit_depth - 8)
     at = fr.FETCHED
     if across and not fraction_x:
         at += before
@@ -359,7 +365,7 @@ def interpolate(
     # Rows have `columns` numbers in each stage; the last row lacks those that its filter has no samples for.
     count = height * columns - across
     if not fraction_x and not fraction_y:
-        shift = max(2, 14 - p[fr.BIT_DEPTH])
+        shift = max(2, 14 - f.pic.bit_depth)
         source, out = U(at), U(to)
         for k in range(count):
             s[out + U(k)] = s[source + U(k)] << shift
@@ -398,7 +404,7 @@ def whole_border(f: Frame, source: int, stride: int, width: int, height: int, mv
         to: Position of the result, rows of `width` + 2 numbers.
     """
     s = f.s
-    shift = max(2, 14 - f.p[fr.BIT_DEPTH])
+    shift = max(2, 14 - f.pic.bit_depth)
     columns = width + 7
     # Position (-1, -1) of the nearest whole samples in the block with its margin of three samples.
     corner = fr.FETCHED + (2 + ((mv_y & 15) >> 3)) * columns + 2 + ((mv_x & 15) >> 3)

@@ -58,13 +58,12 @@ def predict(
         unit_h: Height of the coding unit if the block is a sub-partition (ISP), else 0.
         bdpcm: The block uses BDPCM.
     """
-    p = f.p
     log2_w, log2_h = log2(width), log2(height)
     parts = unit_w > 0
     ref_w = width + (unit_w if parts else width)
     ref_h = height + (unit_h if parts else height)
     corner = fetch_references(f, component, x0, y0, ref_w, ref_h, line)
-    plane, stride = p[fr.PRED + component] + y0 * p[fr.STRIDE + component] + x0, p[fr.STRIDE + component]
+    plane, stride = f.pic.pred[component] + y0 * f.pic.stride[component] + x0, f.pic.stride[component]
     may_smooth = component == 0 and line == 0 and not parts and not bdpcm
     blended = width >= 4 and height >= 4 and line == 0 and not bdpcm
     if mode == 0:
@@ -166,7 +165,7 @@ def predict_angular(
 
     A mode that predicts from the left is computed like one from above, with the sides swapped.
     """
-    p, s = f.p, f.s
+    s = f.s
     vertical = wide >= 34
     distance = abs(wide - 50) if vertical else abs(18 - wide - (2 if wide < 0 else 0))
     angle, inverse = angle_of(wide), INVERSE_ANGLES[distance]
@@ -190,7 +189,7 @@ def predict_angular(
         scale = (log2(width) + log2(height) - 2) >> 2
     elif blended and angle > 0:
         scale = min(2, log2(height) - log2(3 * inverse - 2) + 8)
-    peak = (1 << p[fr.BIT_DEPTH]) - 1
+    peak = (1 << f.pic.bit_depth) - 1
     for y in range(height):
         moved = angle * (1 + line + y)
         index, fraction = moved >> 5, moved & 31
@@ -242,21 +241,21 @@ def predict_by_matrix(
         mode: intra_mip_mode.
         transposed: intra_mip_transposed_flag.
     """
-    p, s = f.p, f.s
+    s = f.s
     corner = fetch_references(f, component, x0, y0, 2 * width, 2 * height, 0)
     size = 0 if width == 4 and height == 4 else 1 if width == 4 or height == 4 or (width == 8 and height == 8) else 2
     sides = 2 if size == 0 else 4
     side = 4 if size < 2 else 8
-    peak = (1 << p[fr.BIT_DEPTH]) - 1
+    peak = (1 << f.pic.bit_depth) - 1
     average_side(f, corner, 1, width, sides, fr.MIP + (sides if transposed else 0))
     average_side(f, corner, -1, height, sides, fr.MIP + (0 if transposed else sides))
     base = s[fr.MIP]
-    s[fr.MIP] = 0 if size == 2 else (1 << (p[fr.BIT_DEPTH] - 1)) - base
+    s[fr.MIP] = 0 if size == 2 else (1 << (f.pic.bit_depth - 1)) - base
     total = s[fr.MIP]
     for i in range(1, 2 * sides):
         s[fr.MIP + i] -= base
         total += s[fr.MIP + i]
-    plane, stride = p[fr.PRED + component] + y0 * p[fr.STRIDE + component] + x0, p[fr.STRIDE + component]
+    plane, stride = f.pic.pred[component] + y0 * f.pic.stride[component] + x0, f.pic.stride[component]
     weights = fr.MIP_AT + 8 * 64 * (16 * size + mode)
     step_x, step_y = width // side, height // side
     for y in range(side):

@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import compiled_once
+from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import alf, sao
 from codecnn.vvc.decoder import deblocking as db
 from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
+from codecnn.vvc.decoder.records import PictureValues
 from codecnn.vvc.syntax import ParsedPicture
 from codecnn.vvc.syntax import state as st
 
@@ -53,9 +55,9 @@ def derive_edges(picture: ParsedPicture, frame: Frame) -> db.Edges:
     Returns:
         Edges as `deblocking.LUMA_V` describes them, shape (4, rows, columns), a cell for each 4x4 luma samples.
     """
-    edges = np.zeros((4, *frame.known.shape[1:]), np.int32)
+    edges = np.zeros((4, *frame.known.shape), np.int32)
     with compiled_once(db.derive_edges, "the edges of deblocking", "10 seconds"):
-        db.derive_edges(frame.p, frame.known, frame.motion, _deblocking_of_slices(picture), edges)
+        db.derive_edges(frame.pic, frame.slice, frame.known, frame.motion, _deblocking_of_slices(picture), edges)
     return edges
 
 
@@ -80,21 +82,20 @@ def filter_picture(
         y, u, v = (plane.reshape(-1) for plane in (dbf[0], dbf[-2 % len(dbf)], dbf[-1]))
         slices = _deblocking_of_slices(picture)
         with compiled_once(db.deblock, "the deblocking filter", "15 seconds"):
-            db.deblock(frame.p, frame.known, slices, edges, y, u, v)
+            db.deblock(frame.pic, frame.known, slices, edges, y, u, v)
     near = usable_ctus(picture, ctbs[st.CTB_REGION])
     after_sao = [_apply_sao(picture, ctbs, near, plane, component) for component, plane in enumerate(dbf)]
-    return FilteredPlanes(dbf, after_sao, _apply_alf(picture, ctbs, near, after_sao))
+    return FilteredPlanes(dbf, after_sao, _apply_alf(picture, frame.pic, ctbs, near, after_sao))
 
 
-def _deblocking_of_slices(picture: ParsedPicture) -> npt.NDArray[np.int32]:
-    """Return the numbers of the slices for deblocking, shape (slices, SLICE_NUMBERS)."""
-    slices = np.zeros((len(picture.slices), db.SLICE_NUMBERS), np.int32)
-    for numbers, part in zip(slices, picture.slices, strict=True):
+def _deblocking_of_slices(picture: ParsedPicture) -> Records:
+    """Return the values of the slices for deblocking, elements of type DEBLOCKING_SLICE."""
+    slices = np.zeros(len(picture.slices), db.DEBLOCKING_SLICE)
+    for values, part in zip(slices, picture.slices, strict=True):
         h = part.header
-        numbers[db.SLICE_DISABLED], numbers[db.SLICE_SUBPICTURE] = h.sh_deblocking_filter_disabled_flag, h.subpicture
-        numbers[db.SLICE_CROSSED] = picture.sps.subpictures[h.subpicture].filtered
-        numbers[db.SLICE_BETA : db.SLICE_BETA + 3] = h.deblocking_offsets.beta
-        numbers[db.SLICE_TC : db.SLICE_TC + 3] = h.deblocking_offsets.tc
+        values.disabled, values.subpicture = h.sh_deblocking_filter_disabled_flag, h.subpicture
+        values.crossed = picture.sps.subpictures[h.subpicture].filtered
+        values.beta_offset_div2[:], values.tc_offset_div2[:] = h.deblocking_offsets.beta, h.deblocking_offsets.tc
     return slices
 
 
@@ -103,7 +104,7 @@ def usable_ctus(picture: ParsedPicture, regions: npt.NDArray[np.int32]) -> npt.N
 
     Args:
         picture: The picture.
-        regions: Slice and tile of each CTU (`log.U_REGION`), shape (rows, columns).
+        regions: Slice and tile of each CTU (`log.CodingUnit.region`), shape (rows, columns).
 
     Returns:
         Bit 3 * row + column is set if the CTU at that place of the 3x3 CTUs around it is inside the picture and no
@@ -140,14 +141,15 @@ def _apply_sao(
         return plane
     sps = picture.sps
     shifts = (sps.log2_sub_width_c, sps.log2_sub_height_c) if component else (0, 0)
-    place = np.zeros(sao.PLACE_NUMBERS, np.int64)
-    place[[sao.SHIFT_X, sao.SHIFT_Y]] = np.subtract(sps.ctb_log2_size_y, shifts)
-    place[sao.BIT_DEPTH] = sps.bit_depth
-    for first, boundaries, shift in zip((sao.COLUMNS, sao.ROWS), _virtual_boundaries(picture), shifts, strict=True):
-        place[first : first + len(boundaries)] = np.array(boundaries, np.int64) >> shift
+    layout = new_record(sao.ComponentLayout)
+    layout.log2_ctb_width, layout.log2_ctb_height = sps.ctb_log2_size_y - shifts[0], sps.ctb_log2_size_y - shifts[1]
+    layout.bit_depth = sps.bit_depth
+    columns, rows = _virtual_boundaries(picture)
+    layout.virtual_boundary_pos_x[: len(columns)] = np.array(columns, np.int64) >> shifts[0]
+    layout.virtual_boundary_pos_y[: len(rows)] = np.array(rows, np.int64) >> shifts[1]
     out = plane.copy()
     with compiled_once(sao.offset_samples, "sample adaptive offset", "5 seconds"):
-        sao.offset_samples(plane, out, numbers, near, place)
+        sao.offset_samples(plane, out, numbers, near, layout)
     return out
 
 
@@ -201,9 +203,7 @@ class _AlfTables:
         )
 
 
-def _rectangles(
-    picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], tables: _AlfTables
-) -> npt.NDArray[np.int32]:
+def _rectangles(picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], tables: _AlfTables) -> Records:
     """List the rectangles that ALF filters (clause 8.8.5.1): CTUs, divided at virtual boundaries.
 
     Args:
@@ -213,7 +213,7 @@ def _rectangles(
         tables: Filters of the slices.
 
     Returns:
-        Rectangles, columns as `alf.R_X` lists them.
+        Rectangles, elements of type `alf.RECTANGLE`.
     """
     pps, size = picture.pps, 1 << picture.sps.ctb_log2_size_y
     width, height = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
@@ -243,25 +243,22 @@ def _rectangles(
                 first_corner = not (above and before) or flags & 1 == 1
                 last_corner = not (below and after) or flags >> 8 & 1 == 1
                 sides = (before, after, above, below, first_corner, last_corner)
-                out.append((left, top, right - left, bottom - top, *map(int, sides), *filters))
-    return np.array(out, np.int32).reshape(-1, alf.R_NUMBERS)
+                out.append((left, top, right - left, bottom - top, *sides, filters[:3], filters[3:]))
+    return np.array(out, alf.RECTANGLE)
 
 
 def _apply_alf(
-    picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], planes: list[Plane]
+    picture: ParsedPicture, pic: PictureValues, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], planes: list[Plane]
 ) -> list[Plane]:
     """Apply ALF and cross-component ALF to a picture; return the same arrays if no CTU has filters."""
     if not ctbs[st.CTB_ALF : st.CTB_CC + 2].any():
         return planes
-    tables, sps = _AlfTables(picture), picture.sps
-    p = np.zeros(alf.NUMBERS, np.int64)
-    p[alf.SUB_X], p[alf.SUB_Y], p[alf.LOG2_CTU] = sps.log2_sub_width_c, sps.log2_sub_height_c, sps.ctb_log2_size_y
-    p[alf.BIT_DEPTH], p[alf.CHROMA] = sps.bit_depth, len(planes) > 1
+    tables = _AlfTables(picture)
     out = [plane.copy() for plane in planes]
     # Without chroma, luma stands for it in the arguments.
     sources, targets = (list(arrays) if len(arrays) > 1 else list(arrays) * 3 for arrays in (planes, out))
     with compiled_once(alf.filter_ctus, "the adaptive loop filter", "20 seconds"):
         alf.filter_ctus(
-            p, _rectangles(picture, ctbs, near, tables), tables.luma, tables.chroma, tables.cross, *sources, *targets
+            pic, _rectangles(picture, ctbs, near, tables), tables.luma, tables.chroma, tables.cross, *sources, *targets
         )
     return out

@@ -1,7 +1,6 @@
 """Luma mapping with chroma scaling in reconstruction (H.266 clauses 7.4.3.19, 8.7.5.2 and 8.7.5.3)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, clip, residual_limit
 
 
@@ -21,32 +20,32 @@ def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int
     Returns:
         Scale factor with 11 fractional bits.
     """
-    p, planes = f.p, f.planes
-    size = min(64, 1 << p[fr.LOG2_CTU])
+    planes = f.planes
+    size = min(64, 1 << f.pic.ctb_log2_size_y)
     x, y = x & -size, y & -size
-    scale: int = p[fr.VPDU_SCALE]
-    if p[fr.VPDU_X] == x and p[fr.VPDU_Y] == y:
+    scale: int = f.current.vpdu_scale
+    if f.current.vpdu_x == x and f.current.vpdu_y == y:
         return scale
-    p[fr.VPDU_X], p[fr.VPDU_Y] = x, y
+    f.current.vpdu_x, f.current.vpdu_y = x, y
     # Larger units are aligned to their size.
     x, y = x & -max(size, cu_width), y & -max(size, cu_height)
     total = sides = 0
-    stride, plane = p[fr.STRIDE], p[fr.RECON]
-    if x > 0 and f.known[fr.LUMA_REGION, y >> 2, (x - 1) >> 2] == p[fr.REGION]:
+    stride, plane = f.pic.stride[0], f.pic.recon[0]
+    if x > 0 and f.known[y >> 2, (x - 1) >> 2].region[0] == f.current.region:
         sides += 1
         for i in range(size):
-            total += planes[plane + min(y + i, p[fr.HEIGHT] - 1) * stride + x - 1]
-    if y > 0 and f.known[fr.LUMA_REGION, (y - 1) >> 2, x >> 2] == p[fr.REGION]:
+            total += planes[plane + min(y + i, f.pic.height - 1) * stride + x - 1]
+    if y > 0 and f.known[(y - 1) >> 2, x >> 2].region[0] == f.current.region:
         sides += 1
         for i in range(size):
-            total += planes[plane + (y - 1) * stride + min(x + i, p[fr.WIDTH] - 1)]
-    mean = 1 << (p[fr.BIT_DEPTH] - 1)
+            total += planes[plane + (y - 1) * stride + min(x + i, f.pic.width - 1)]
+    mean = 1 << (f.pic.bit_depth - 1)
     if sides:
         mean = (total + (sides * size >> 1)) // (sides * size)
-    index = p[fr.LMCS_MIN]
-    while index <= p[fr.LMCS_MAX] and mean >= p[fr.PIVOT + index + 1]:
+    index = f.slice.lmcs_min_bin_idx
+    while index <= f.slice.lmcs_max_bin_idx and mean >= f.slice.lmcs_pivot[index + 1]:
         index += 1
-    scale = p[fr.VPDU_SCALE] = p[fr.CHROMA_SCALE + min(index, 15)]
+    scale = f.current.vpdu_scale = f.slice.chroma_scale_coeff[min(index, 15)]
     return scale
 
 
@@ -54,7 +53,7 @@ def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int
 def scale_residual(f: Frame, at: int, count: int, scale: int) -> None:
     """Scale `count` chroma residuals at `at` of `Frame.s` ((1237) and (1238))."""
     s = f.s
-    peak, limit = (1 << f.p[fr.BIT_DEPTH]) - 1, residual_limit(f)
+    peak, limit = (1 << f.pic.bit_depth) - 1, residual_limit(f)
     for i in range(at, at + count):
         value = clip(s[i], -peak - 1, peak)
         magnitude = (abs(value) * scale + 1024) >> 11
@@ -72,11 +71,11 @@ def map_luma(f: Frame, x: int, y: int, width: int, height: int) -> None:
         width: Width of the block.
         height: Height of the block.
     """
-    p, planes = f.p, f.planes
-    log2_bin = p[fr.BIT_DEPTH] - 4
+    planes = f.planes
+    log2_bin = f.pic.bit_depth - 4
     for row in range(y, y + height):
-        at = p[fr.PRED] + row * p[fr.STRIDE] + x
+        at = f.pic.pred[0] + row * f.pic.stride[0] + x
         for i in range(at, at + width):
             index = planes[i] >> log2_bin
             part = planes[i] - (index << log2_bin)
-            planes[i] = p[fr.PIVOT + index] + ((p[fr.LUMA_SCALE + index] * part + 1024) >> 11)
+            planes[i] = f.slice.lmcs_pivot[index] + ((f.slice.scale_coeff[index] * part + 1024) >> 11)

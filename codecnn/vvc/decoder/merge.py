@@ -1,196 +1,217 @@
 """Merge candidates of inter units and merge with vector differences (H.266 clauses 8.5.2.2 to 8.5.2.7)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.motion_candidates import (
     clear_candidate,
     copy_candidate,
     copy_motion,
     inter_at,
-    reference,
     same_motion,
 )
+from codecnn.vvc.decoder.records import Motion
 from codecnn.vvc.decoder.temporal_motion import scale_factor, scaled, temporal_vector
-
-LEFT, ABOVE = fr.NEIGHBOURS, fr.NEIGHBOURS + fr.CANDIDATE
-"""Positions of the motion of A1 and B1, with which other candidates are compared."""
-OTHER = fr.NEIGHBOURS + 2 * fr.CANDIDATE
 
 
 @compiled
 def mergeable(f: Frame, x: int, y: int) -> bool:
     """Return True if the unit may merge with the inter unit at (x, y), which must be in another merge region."""
-    p = f.p
-    level = p[fr.PARALLEL_LEVEL]
-    same_column = p[fr.MOTION_OF_UNIT + fr.UNIT_X] >> level == x >> level
-    if same_column and p[fr.MOTION_OF_UNIT + fr.UNIT_Y] >> level == y >> level:
+    level = f.slice.log2_par_mrg_level
+    if f.unit.x >> level == x >> level and f.unit.y >> level == y >> level:
         return False
     return bool(inter_at(f, x, y))
 
 
 @compiled
 def merge_candidates(f: Frame, last: int) -> None:
-    """Derive the merge candidates from index 0 to `last`, at most 5, at p[MERGE_LIST] (8.5.2.2)."""
-    p = f.p
+    """Derive mergeCandList up to index `last` (8.5.2.2).
+
+    Args:
+        f: State of the picture; the result is `f.candidates.merge_cand_list`.
+        last: merge_idx, at most 5; later candidates are not derived.
+    """
+    unit, merge = f.unit, f.candidates.merge_cand_list
     count = spatial_candidates(f)
     if count > last:
         return
-    width, height = p[fr.MOTION_OF_UNIT + fr.UNIT_W], p[fr.MOTION_OF_UNIT + fr.UNIT_H]
-    if p[fr.TEMPORAL] and width * height > 32:
-        count += temporal_candidate(f, fr.MERGE_LIST + fr.CANDIDATE * count)
+    if f.slice.ph_temporal_mvp_enabled_flag and unit.width * unit.height > 32:
+        count += temporal_candidate(f, merge[count])
     if count > last:
         return
     count = history_candidates(f, count)
     if count > last:
         return
     if count > 1:
-        average_candidate(f, fr.MERGE_LIST + fr.CANDIDATE * count)
+        average_candidate(merge[0], merge[1], merge[count])
         count += 1
-    references = p[fr.ACTIVE_0]
-    if p[fr.SLICE_IS_B]:
-        references = min(references, p[fr.ACTIVE_1])
-    index = 0
-    while count <= last:
-        at = fr.MERGE_LIST + fr.CANDIDATE * count
-        clear_candidate(f, at)
-        p[at + fr.C_REF_0] = index if index < references else 0
-        if p[fr.SLICE_IS_B]:
-            p[at + fr.C_REF_1] = p[at + fr.C_REF_0]
-        index += 1
-        count += 1
+    zero_candidates(f, count, last)
+
+
+@compiled
+def zero_candidates(f: Frame, count: int, last: int) -> None:
+    """Fill mergeCandList from index `count` to `last` with zero vectors to one reference picture after the other."""
+    merge = f.candidates.merge_cand_list
+    num_ref_idx = f.slice.num_ref_idx_active[0]
+    if f.slice.is_b:
+        num_ref_idx = min(num_ref_idx, f.slice.num_ref_idx_active[1])
+    for i in range(count, last + 1):
+        zero_idx = i - count
+        clear_candidate(merge[i])
+        merge[i].ref_idx[0] = zero_idx if zero_idx < num_ref_idx else 0
+        if f.slice.is_b:
+            merge[i].ref_idx[1] = merge[i].ref_idx[0]
 
 
 @compiled
 def spatial_candidates(f: Frame) -> int:
-    """Derive the merge candidates B1, A1, B0, A0 and B2 (8.5.2.3); return their number.
+    """Derive the merge candidates B1, A1, B0, A0 and B2 (8.5.2.3).
 
-    The motion of A1 and B1 is kept at LEFT and ABOVE, without reference pictures if they are not available.
+    Args:
+        f: State of the picture. The motion of A1 and B1 is kept in `f.candidates`, without reference pictures if they
+            are not available.
+
+    Returns:
+        Number of candidates.
     """
-    p = f.p
-    x, y = p[fr.MOTION_OF_UNIT + fr.UNIT_X], p[fr.MOTION_OF_UNIT + fr.UNIT_Y]
-    right, bottom = x + p[fr.MOTION_OF_UNIT + fr.UNIT_W], y + p[fr.MOTION_OF_UNIT + fr.UNIT_H]
+    unit, merge = f.unit, f.candidates.merge_cand_list
+    a1, b1, neighbour = f.candidates.a1, f.candidates.b1, f.candidates.neighbour
+    x, y, right, bottom = unit.x, unit.y, unit.x + unit.width, unit.y + unit.height
     count = 0
-    clear_candidate(f, LEFT)
-    clear_candidate(f, ABOVE)
+    clear_candidate(a1)
+    clear_candidate(b1)
     if mergeable(f, right - 1, y - 1):
-        copy_motion(f, right - 1, y - 1, ABOVE)
-        copy_candidate(f, ABOVE, fr.MERGE_LIST)
+        copy_motion(f, right - 1, y - 1, b1)
+        copy_candidate(b1, merge[0])
         count += 1
     if mergeable(f, x - 1, bottom - 1):
-        copy_motion(f, x - 1, bottom - 1, LEFT)
-        if not same_motion(f, LEFT, ABOVE):
-            copy_candidate(f, LEFT, fr.MERGE_LIST + fr.CANDIDATE * count)
+        copy_motion(f, x - 1, bottom - 1, a1)
+        if not same_motion(a1, b1):
+            copy_candidate(a1, merge[count])
             count += 1
     if mergeable(f, right, y - 1):
-        copy_motion(f, right, y - 1, OTHER)
-        if not same_motion(f, OTHER, ABOVE):
-            copy_candidate(f, OTHER, fr.MERGE_LIST + fr.CANDIDATE * count)
+        copy_motion(f, right, y - 1, neighbour)
+        if not same_motion(neighbour, b1):
+            copy_candidate(neighbour, merge[count])
             count += 1
     if mergeable(f, x - 1, bottom):
-        copy_motion(f, x - 1, bottom, OTHER)
-        if not same_motion(f, OTHER, LEFT):
-            copy_candidate(f, OTHER, fr.MERGE_LIST + fr.CANDIDATE * count)
+        copy_motion(f, x - 1, bottom, neighbour)
+        if not same_motion(neighbour, a1):
+            copy_candidate(neighbour, merge[count])
             count += 1
     if count < 4 and mergeable(f, x - 1, y - 1):
-        copy_motion(f, x - 1, y - 1, OTHER)
-        if not same_motion(f, OTHER, LEFT) and not same_motion(f, OTHER, ABOVE):
-            copy_candidate(f, OTHER, fr.MERGE_LIST + fr.CANDIDATE * count)
+        copy_motion(f, x - 1, y - 1, neighbour)
+        if not same_motion(neighbour, a1) and not same_motion(neighbour, b1):
+            copy_candidate(neighbour, merge[count])
             count += 1
     return count
 
 
 @compiled
-def temporal_candidate(f: Frame, at: int) -> bool:
-    """Derive the temporal merge candidate, at p[at]; return True if it exists."""
-    p = f.p
-    clear_candidate(f, at)
+def temporal_candidate(f: Frame, candidate: Motion) -> bool:
+    """Derive the temporal merge candidate Col; return True if it exists (availableFlagCol)."""
+    clear_candidate(candidate)
     exists = False
-    for which in range(1 + p[fr.SLICE_IS_B]):
-        if temporal_vector(f, which, 0):
+    for list_x in range(1 + f.slice.is_b):
+        if temporal_vector(f, list_x, 0, candidate.mv[list_x]):
+            candidate.ref_idx[list_x] = 0
             exists = True
-            p[at + fr.C_REF_0 + which] = 0
-            p[at + fr.C_X0 + 2 * which], p[at + fr.C_Y0 + 2 * which] = p[fr.VECTOR], p[fr.VECTOR + 1]
     return exists
 
 
 @compiled
 def history_candidates(f: Frame, count: int) -> int:
-    """Append candidates of earlier units, the last one first, to `count` others (8.5.2.6); return the new number.
+    """Append candidates of HmvpCandList, the last one first, to mergeCandList (8.5.2.6).
 
-    One place is left free. The last two units are compared with A1 and B1.
+    One place is left free. The last two candidates are compared with A1 and B1.
+
+    Args:
+        f: State of the picture.
+        count: Number of candidates so far.
+
+    Returns:
+        The new number of candidates.
     """
-    p = f.p
-    for i in range(p[fr.HISTORY_COUNT]):
-        if count >= p[fr.MAX_MERGE] - 1:
+    candidates = f.candidates
+    for i in range(candidates.num_hmvp_cand):
+        if count >= f.slice.max_num_merge_cand - 1:
             break
-        at = fr.HISTORY + fr.CANDIDATE * (p[fr.HISTORY_COUNT] - 1 - i)
-        if i < 2 and (same_motion(f, at, LEFT) or same_motion(f, at, ABOVE)):
+        hmvp = candidates.hmvp_cand_list[candidates.num_hmvp_cand - 1 - i]
+        if i < 2 and (same_motion(hmvp, candidates.a1) or same_motion(hmvp, candidates.b1)):
             continue
-        copy_candidate(f, at, fr.MERGE_LIST + fr.CANDIDATE * count)
+        copy_candidate(hmvp, candidates.merge_cand_list[count])
         count += 1
     return count
 
 
 @compiled
-def average_candidate(f: Frame, at: int) -> None:
-    """Derive the average of the first two candidates, at p[at] (8.5.2.4)."""
-    p = f.p
-    first, second = fr.MERGE_LIST, fr.MERGE_LIST + fr.CANDIDATE
-    clear_candidate(f, at)
-    for which in range(2):
-        first_index, second_index = p[first + fr.C_REF_0 + which], p[second + fr.C_REF_0 + which]
-        p[at + fr.C_REF_0 + which] = first_index if first_index >= 0 else second_index
-        for axis in range(2):
-            i = fr.C_X0 + 2 * which + axis
-            if first_index >= 0 and second_index >= 0:
-                total = p[first + i] + p[second + i]
-                p[at + i] = (total + 1 - int(total >= 0)) >> 1
-            else:
-                p[at + i] = p[first + i] if first_index >= 0 else p[second + i]
-    if p[first + fr.C_HALF] == p[second + fr.C_HALF]:
-        p[at + fr.C_HALF] = p[first + fr.C_HALF]
+def average_candidate(first: Motion, second: Motion, average: Motion) -> None:
+    """Derive the pairwise average candidate (8.5.2.4).
+
+    Args:
+        first: Candidate 0 of mergeCandList, p0Cand.
+        second: Candidate 1, p1Cand.
+        average: The result.
+    """
+    clear_candidate(average)
+    for i in range(2):
+        if first.ref_idx[i] >= 0 and second.ref_idx[i] >= 0:
+            average.ref_idx[i] = first.ref_idx[i]
+            average.mv[i].x = halved(first.mv[i].x + second.mv[i].x)
+            average.mv[i].y = halved(first.mv[i].y + second.mv[i].y)
+        elif first.ref_idx[i] >= 0:
+            average.ref_idx[i] = first.ref_idx[i]
+            average.mv[i].x, average.mv[i].y = first.mv[i].x, first.mv[i].y
+        else:
+            average.ref_idx[i] = second.ref_idx[i]
+            average.mv[i].x, average.mv[i].y = second.mv[i].x, second.mv[i].y
+    if first.hpel_if_idx == second.hpel_if_idx:
+        average.hpel_if_idx = first.hpel_if_idx
 
 
 @compiled
-def add_difference(f: Frame, at: int, distance: int, direction: int) -> None:
-    """Add the difference of a merge with vector differences to the candidate at p[at] (8.5.2.7).
+def halved(total: int) -> int:
+    """Return half of a component of a vector, rounded towards zero."""
+    return (total + 1 - int(total >= 0)) >> 1
+
+
+@compiled
+def add_difference(f: Frame, motion: Motion, mmvd_distance_idx: int, mmvd_direction_idx: int) -> None:
+    """Add mMvdL0 and mMvdL1 of merge with vector differences to the motion of a merge candidate (8.5.2.7).
 
     Args:
         f: State of the picture.
-        at: Position of the candidate.
-        distance: mmvd_distance_idx.
-        direction: mmvd_direction_idx.
+        motion: Motion of the candidate, and the result.
+        mmvd_distance_idx: mmvd_distance_idx.
+        mmvd_direction_idx: mmvd_direction_idx.
     """
-    p = f.p
-    length = 4 << distance
-    if p[fr.MMVD_FULL_SAMPLES]:
+    length = 4 << mmvd_distance_idx
+    if f.slice.ph_mmvd_fullpel_only_flag:
         length <<= 2
-    x0 = length if direction == 0 else -length if direction == 1 else 0
-    y0 = length if direction == 2 else -length if direction == 3 else 0
+    x0 = length if mmvd_direction_idx == 0 else -length if mmvd_direction_idx == 1 else 0
+    y0 = length if mmvd_direction_idx == 2 else -length if mmvd_direction_idx == 3 else 0
     x1, y1 = x0, y0
-    if p[at + fr.C_REF_0] >= 0 and p[at + fr.C_REF_1] >= 0:
-        first, second = reference(0, p[at + fr.C_REF_0]), reference(1, p[at + fr.C_REF_1])
-        distance_0, distance_1 = p[fr.POC] - p[first + fr.REF_POC], p[fr.POC] - p[second + fr.REF_POC]
-        long_term = p[first + fr.REF_LONG_TERM] or p[second + fr.REF_LONG_TERM]
-        if distance_0 == distance_1:
+    if motion.ref_idx[0] >= 0 and motion.ref_idx[1] >= 0:
+        ref_0 = f.slice.ref_pic_list[0, motion.ref_idx[0]]
+        ref_1 = f.slice.ref_pic_list[1, motion.ref_idx[1]]
+        poc_diff_0, poc_diff_1 = f.slice.poc - ref_0.poc, f.slice.poc - ref_1.poc
+        if poc_diff_0 == poc_diff_1:
             pass
-        elif long_term:
-            if distance_0 * distance_1 <= 0:
-                if abs(distance_0) >= abs(distance_1):
+        elif ref_0.long_term or ref_1.long_term:
+            if poc_diff_0 * poc_diff_1 <= 0:
+                if abs(poc_diff_0) >= abs(poc_diff_1):
                     x1, y1 = -x0, -y0
                 else:
                     x0, y0 = -x1, -y1
-        elif abs(distance_0) >= abs(distance_1):
-            if distance_0:
-                factor = scale_factor(distance_1, distance_0)
+        elif abs(poc_diff_0) >= abs(poc_diff_1):
+            if poc_diff_0:
+                factor = scale_factor(poc_diff_1, poc_diff_0)
                 x1, y1 = scaled(x0, factor), scaled(y0, factor)
         else:
-            factor = scale_factor(distance_0, distance_1)
+            factor = scale_factor(poc_diff_0, poc_diff_1)
             x0, y0 = scaled(x1, factor), scaled(y1, factor)
-    if p[at + fr.C_REF_0] >= 0:
-        p[at + fr.C_X0] = clip(p[at + fr.C_X0] + x0, -131072, 131071)
-        p[at + fr.C_Y0] = clip(p[at + fr.C_Y0] + y0, -131072, 131071)
-    if p[at + fr.C_REF_1] >= 0:
-        p[at + fr.C_X1] = clip(p[at + fr.C_X1] + x1, -131072, 131071)
-        p[at + fr.C_Y1] = clip(p[at + fr.C_Y1] + y1, -131072, 131071)
+    if motion.ref_idx[0] >= 0:
+        motion.mv[0].x = clip(motion.mv[0].x + x0, -131072, 131071)
+        motion.mv[0].y = clip(motion.mv[0].y + y0, -131072, 131071)
+    if motion.ref_idx[1] >= 0:
+        motion.mv[1].x = clip(motion.mv[1].x + x1, -131072, 131071)
+        motion.mv[1].y = clip(motion.mv[1].y + y1, -131072, 131071)

@@ -1,11 +1,11 @@
 """Motion vector prediction of inter units without merge (H.266 clauses 8.5.2.8 to 8.5.2.10, 8.5.2.13 to 8.5.2.16)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.frame import Frame
-from codecnn.vvc.decoder.motion_candidates import inter_at, reference, same_picture
+from codecnn.vvc.decoder.frame import Frame, coding_unit
+from codecnn.vvc.decoder.motion_candidates import clear_candidate, inter_at, same_picture
+from codecnn.vvc.decoder.records import FAULT_SYMMETRIC, Motion, MotionCell, int64
 from codecnn.vvc.decoder.temporal_motion import temporal_vector
-from codecnn.vvc.syntax import log as lg
+from codecnn.vvc.syntax.log import MotionVector
 
 PRED_L0, PRED_L1, PRED_BI = range(3)
 """Values of inter_pred_idc."""
@@ -25,42 +25,45 @@ def wrapped(value: int) -> int:
 
 
 @compiled
-def predicted_motion(f: Frame, at: int) -> None:
-    """Derive the motion of a unit with coded vector differences and without affine model, at p[at] (8.5.2.1)."""
-    p, log, unit = f.p, f.log, f.p[fr.UNIT]
-    direction, shift = log[unit + lg.U_DIRECTION], log[unit + lg.U_AMVR]
-    set_references(f, at)
-    for which in range(2):
-        index = p[at + fr.C_REF_0 + which]
-        if index < 0:
+def predicted_motion(f: Frame) -> None:
+    """Derive the motion of a unit with coded vector differences and without affine model (8.5.2.1).
+
+    Args:
+        f: State of the picture; the result is `f.unit.motion`.
+    """
+    cu, motion = coding_unit(f), f.unit.motion
+    amvr_shift = cu.amvr_shift
+    set_references(f, motion)
+    for list_x in range(2):
+        if motion.ref_idx[list_x] < 0:
             continue
-        predict_vector(f, which, index, log[unit + lg.U_MVP + which], shift)
-        for axis in range(2):
-            difference = log[unit + lg.U_MVD + 6 * which + axis]
-            if which and log[unit + lg.U_SYMMETRIC]:
-                difference = -log[unit + lg.U_MVD + axis]
-            p[at + fr.C_X0 + 2 * which + axis] = wrapped(p[fr.VECTOR + axis] + (difference << shift))
-    if direction == PRED_BI:
-        p[at + fr.C_BCW] = log[unit + lg.U_BCW]
-    p[at + fr.C_HALF] = int(shift == 3)
+        mvd_x, mvd_y = cu.mvd[list_x, 0].x, cu.mvd[list_x, 0].y
+        if list_x == 1 and f.unit.sym_mvd_flag:
+            mvd_x, mvd_y = -cu.mvd[0, 0].x, -cu.mvd[0, 0].y
+        mv = motion.mv[list_x]
+        predict_vector(f, list_x, motion.ref_idx[list_x], cu.mvp_flag[list_x], amvr_shift, mv)
+        mv.x, mv.y = wrapped(mv.x + (mvd_x << amvr_shift)), wrapped(mv.y + (mvd_y << amvr_shift))
+    if cu.inter_pred_idc == PRED_BI:
+        motion.bcw_idx = cu.bcw_idx
+    motion.hpel_if_idx = int(amvr_shift == 3)
 
 
 @compiled
-def set_references(f: Frame, at: int) -> None:
-    """Set the reference indices of the candidate at p[at] to those of a unit without merge, and the rest to 0."""
-    p, log, unit = f.p, f.log, f.p[fr.UNIT]
-    direction = log[unit + lg.U_DIRECTION]
-    for i in range(fr.CANDIDATE):
-        p[at + i] = 0
-    for which in range(2):
-        index = log[unit + lg.U_REF + which]
-        if log[unit + lg.U_SYMMETRIC]:
-            index = symmetric_reference(f, which)
-        p[at + fr.C_REF_0 + which] = index if direction != (PRED_L0 if which else PRED_L1) else -1
+def set_references(f: Frame, motion: Motion) -> None:
+    """Set the reference indices of `motion` to those of a unit without merge, and the rest to 0."""
+    cu = coding_unit(f)
+    inter_pred_idc = cu.inter_pred_idc
+    clear_candidate(motion)
+    for list_x in range(2):
+        ref_idx = cu.ref_idx[list_x]
+        if f.unit.sym_mvd_flag:
+            ref_idx = symmetric_reference(f, list_x)
+        if inter_pred_idc != (PRED_L0 if list_x == 1 else PRED_L1):
+            motion.ref_idx[list_x] = ref_idx
 
 
 @compiled
-def symmetric_reference(f: Frame, which: int) -> int:
+def symmetric_reference(f: Frame, list_x: int) -> int:
     """Derive RefIdxSymL0 or RefIdxSymL1 (8.3.5): the nearest picture before the current one in L0 and after it in L1.
 
     If there is no such pair, it is the nearest picture after the current one in L0 and before it in L1.
@@ -68,92 +71,101 @@ def symmetric_reference(f: Frame, which: int) -> int:
     for backwards in range(2):
         first, second = nearest(f, 0, backwards == 0), nearest(f, 1, backwards == 1)
         if first >= 0 and second >= 0:
-            return second if which else first
-    f.p[fr.FAULT] = fr.FAULT_SYMMETRIC
+            return second if list_x else first
+    f.current.fault = FAULT_SYMMETRIC
     return 0
 
 
 @compiled
-def nearest(f: Frame, which: int, before: bool) -> int:
+def nearest(f: Frame, list_x: int, before: bool) -> int:
     """Return the index of the nearest short-term picture of a list before or after the current one, or -1."""
-    p = f.p
     best, best_distance = -1, 0
-    for index in range(p[fr.ACTIVE_1] if which else p[fr.ACTIVE_0]):
-        entry = reference(which, index)
-        distance = p[fr.POC] - p[entry + fr.REF_POC]
+    for ref_idx in range(f.slice.num_ref_idx_active[list_x]):
+        ref = f.slice.ref_pic_list[list_x, ref_idx]
+        distance = f.slice.poc - ref.poc
         if not before:
             distance = -distance
-        if distance > 0 and not p[entry + fr.REF_LONG_TERM] and (best < 0 or distance < best_distance):
-            best, best_distance = index, distance
+        if distance > 0 and not ref.long_term and (best < 0 or distance < best_distance):
+            best, best_distance = ref_idx, distance
     return best
 
 
 @compiled
-def predict_vector(f: Frame, which: int, index: int, number: int, shift: int) -> None:
-    """Derive vector predictor `number` (0 or 1), at p[VECTOR] (8.5.2.9).
+def predict_vector(f: Frame, list_x: int, ref_idx: int, mvp_flag: int, amvr_shift: int, mv: MotionVector) -> None:
+    """Derive mvpLX, the predictor of a motion vector (8.5.2.8, 8.5.2.9).
 
     Args:
         f: State of the picture.
-        which: List of the reference picture.
-        index: Index of the reference picture.
-        number: mvp_l0_flag or mvp_l1_flag.
-        shift: AmvrShift, to which predictors are rounded.
+        list_x: X, the list of the reference picture.
+        ref_idx: refIdxLX.
+        mvp_flag: mvp_lX_flag, the index in mvpListLX.
+        amvr_shift: AmvrShift, to which predictors are rounded.
+        mv: The result.
     """
-    p = f.p
-    x, y = p[fr.MOTION_OF_UNIT + fr.UNIT_X], p[fr.MOTION_OF_UNIT + fr.UNIT_Y]
-    width, height = p[fr.MOTION_OF_UNIT + fr.UNIT_W], p[fr.MOTION_OF_UNIT + fr.UNIT_H]
+    unit, candidates = f.unit, f.candidates
+    mvp_list, found = candidates.mvp_list, candidates.mv
+    x, y, width, height = unit.x, unit.y, unit.width, unit.height
     count = 0
-    if spatial_vector(f, which, index, x - 1, y + height) or spatial_vector(f, which, index, x - 1, y + height - 1):
-        count = keep_predictor(f, count, shift)
-    if (
-        spatial_vector(f, which, index, x + width, y - 1)
-        or spatial_vector(f, which, index, x + width - 1, y - 1)
-        or spatial_vector(f, which, index, x - 1, y - 1)
+    if spatial_vector(f, list_x, ref_idx, x - 1, y + height, found) or spatial_vector(
+        f, list_x, ref_idx, x - 1, y + height - 1, found
     ):
-        count = keep_predictor(f, count, shift)
-    first, second = fr.PREDICTORS, fr.PREDICTORS + 2
-    if count == 2 and p[first] == p[second] and p[first + 1] == p[second + 1]:
+        count = keep_predictor(f, count, amvr_shift)
+    if (
+        spatial_vector(f, list_x, ref_idx, x + width, y - 1, found)
+        or spatial_vector(f, list_x, ref_idx, x + width - 1, y - 1, found)
+        or spatial_vector(f, list_x, ref_idx, x - 1, y - 1, found)
+    ):
+        count = keep_predictor(f, count, amvr_shift)
+    if count == 2 and mvp_list[0].x == mvp_list[1].x and mvp_list[0].y == mvp_list[1].y:
         count = 1
-    if count < 2 and p[fr.TEMPORAL] and width * height > 32 and temporal_vector(f, which, index):
-        count = keep_predictor(f, count, shift)
-    for i in range(min(4, p[fr.HISTORY_COUNT])):
-        candidate = fr.HISTORY + fr.CANDIDATE * i
+    temporal = f.slice.ph_temporal_mvp_enabled_flag and width * height > 32
+    if count < 2 and temporal and temporal_vector(f, list_x, ref_idx, found):
+        count = keep_predictor(f, count, amvr_shift)
+    for i in range(min(4, candidates.num_hmvp_cand)):
+        hmvp = candidates.hmvp_cand_list[i]
         for other in range(2):
-            source = which ^ other
-            other_index = p[candidate + fr.C_REF_0 + source]
-            if count < 2 and other_index >= 0 and same_picture(f, source, other_index, which, index):
-                p[fr.VECTOR] = p[candidate + fr.C_X0 + 2 * source]
-                p[fr.VECTOR + 1] = p[candidate + fr.C_Y0 + 2 * source]
-                count = keep_predictor(f, count, shift)
-    p[fr.VECTOR] = p[fr.VECTOR + 1] = 0
-    if number < count:
-        p[fr.VECTOR], p[fr.VECTOR + 1] = p[fr.PREDICTORS + 2 * number], p[fr.PREDICTORS + 2 * number + 1]
+            list_y = list_x ^ other
+            hmvp_ref_idx = hmvp.ref_idx[list_y]
+            if count < 2 and hmvp_ref_idx >= 0 and same_picture(f, list_y, hmvp_ref_idx, list_x, ref_idx):
+                found.x, found.y = hmvp.mv[list_y].x, hmvp.mv[list_y].y
+                count = keep_predictor(f, count, amvr_shift)
+    mv.x = mv.y = 0
+    if mvp_flag < count:
+        mv.x, mv.y = mvp_list[mvp_flag].x, mvp_list[mvp_flag].y
 
 
 @compiled
-def keep_predictor(f: Frame, count: int, shift: int) -> int:
-    """Round p[VECTOR] and append it to `count` vectors at p[PREDICTORS]; return the new number."""
-    p = f.p
-    for axis in range(2):
-        p[fr.PREDICTORS + 2 * count + axis] = rounded(p[fr.VECTOR + axis], shift)
+def keep_predictor(f: Frame, count: int, amvr_shift: int) -> int:
+    """Round `f.candidates.mv` and append it to mvpListLX of `count` vectors; return the new number."""
+    mv, mvp = f.candidates.mv, f.candidates.mvp_list[count]
+    mvp.x, mvp.y = rounded(mv.x, amvr_shift), rounded(mv.y, amvr_shift)
     return count + 1
 
 
 @compiled
-def spatial_vector(f: Frame, which: int, index: int, x: int, y: int) -> bool:
-    """Derive the vector of the block at (x, y) to the same reference picture, at p[VECTOR]; return True if it exists.
+def spatial_vector(f: Frame, list_x: int, ref_idx: int, x: int, y: int, mv: MotionVector) -> bool:
+    """Derive the vector of the block at (x, y) to the same reference picture (8.5.2.10).
 
-    It is that of the same list or else of the other one (8.5.2.10).
+    It is that of the same list or else of the other one.
+
+    Args:
+        f: State of the picture.
+        list_x: X, the list of the reference picture.
+        ref_idx: refIdxLX.
+        x: Column of a luma sample of the block.
+        y: Row of that sample.
+        mv: The result, which is set only if there is a vector.
+
+    Returns:
+        True if there is a vector.
     """
-    p, motion = f.p, f.motion
     if not inter_at(f, x, y):
         return False
-    row, column = y >> 2, x >> 2
+    cell: MotionCell = f.motion[y >> 2, x >> 2]
     for other in range(2):
-        source = which ^ other
-        other_index = motion[fr.REF_0 + source, row, column]
-        if other_index >= 0 and same_picture(f, source, other_index, which, index):
-            p[fr.VECTOR] = motion[fr.MV_X0 + 2 * source, row, column]
-            p[fr.VECTOR + 1] = motion[fr.MV_Y0 + 2 * source, row, column]
+        list_y = list_x ^ other
+        cell_ref_idx = int64(cell.ref_idx[list_y])
+        if cell_ref_idx >= 0 and same_picture(f, list_y, cell_ref_idx, list_x, ref_idx):
+            mv.x, mv.y = cell.mv[list_y].x, cell.mv[list_y].y
             return True
     return False

@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from codecnn.base.compiled import compiled_once
 from codecnn.base.errors import ConfigError, FormatError, UnsupportedError
+from codecnn.base.records import Records
 from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder import records as rc
 from codecnn.vvc.decoder.coding_units import reconstruct_units
 from codecnn.vvc.decoder.deblocking import LUMA_H, LUMA_V
 from codecnn.vvc.decoder.initialise import new_frame, put_slice
@@ -67,13 +69,12 @@ crop to the conformance window.
 NO_REFERENCE = -(2**31)
 """Value of `ref_idx_l0` and `ref_idx_l1` of a block that does not use the list; a POC is never that small."""
 
-_KINDS = {"pred": fr.PRED, "unf": fr.RECON, "resid": fr.RESI}
 _LOG_SIZE = 4 * CTU_LOG_SIZE
 
 _FAULTS = {
-    fr.FAULT_BLOCK_VECTOR: "a block vector points to samples that are not reconstructed yet",
-    fr.FAULT_REFERENCE: "a unit refers to an entry that its reference picture list does not have",
-    fr.FAULT_SYMMETRIC: "sym_mvd_flag is set, but no reference pictures lie before and after the picture",
+    rc.FAULT_BLOCK_VECTOR: "a block vector points to samples that are not reconstructed yet",
+    rc.FAULT_REFERENCE: "a unit refers to an entry that its reference picture list does not have",
+    rc.FAULT_SYMMETRIC: "sym_mvd_flag is set, but no reference pictures lie before and after the picture",
 }
 
 
@@ -86,7 +87,7 @@ class Reconstruction:
         frame: Its state after the last coding unit.
         images: Components by kind of plane, each (h, w), not cropped; `dbf`, `sao` and `rec` only if it is filtered.
         edges: Edges for deblocking, None if neither filters nor strengths are needed.
-        lists: For each slice its p[LISTS_OF_REFERENCES :].
+        lists: For each slice its RefPicList, shape (2, 16).
         mappings: Luma mappings of the slices that have one by slice index; luma of `pred` in `images` is still mapped.
         reference: Components that later pictures refer to; `images["rec"]` unless a hook filters behind the loop.
         proven: False if a hook found that the output is not that of the encoder.
@@ -96,7 +97,7 @@ class Reconstruction:
     frame: fr.Frame
     images: dict[str, list[Plane]]
     edges: Plane | None
-    lists: list[npt.NDArray[np.int64]]
+    lists: list[Records]
     mappings: dict[int, LumaMapping]
     reference: list[Plane]
     proven: bool = True
@@ -114,7 +115,7 @@ class Reconstruction:
 
     def _plane(self, kind: str, suffix: str) -> Plane:
         if kind == "motion":
-            return np.array(self.frame.motion[fr.MODEL])
+            return np.array(self.frame.motion["model"])
         if kind in ("mv", "ref_idx"):
             return self._motion(kind, int(suffix[1]))
         if kind == "bs":
@@ -125,7 +126,7 @@ class Reconstruction:
         plane = self.images[kind][component]
         if kind == "pred" and component == 0 and self.mappings:
             depth = self.picture.sps.bit_depth
-            plane = _mapped_back(plane, self.frame.known[fr.LUMA_REGION], self.mappings, depth)
+            plane = _mapped_back(plane, self.frame.known["region"][..., 0], self.mappings, depth)
         plane = plane[self._inside(component)]
         if kind == "resid":
             return plane.astype(np.int16 if self.picture.sps.bit_depth <= 12 else np.int32)
@@ -141,13 +142,13 @@ class Reconstruction:
 
     def _motion(self, kind: str, number: int) -> Plane:
         motion = self.frame.motion
-        index = motion[fr.REF_0 + number]
+        ref_idx = motion["ref_idx"][..., number]
         if kind == "mv":
-            vectors = motion[fr.MV_X0 + 2 * number : fr.MV_X0 + 2 * number + 2]
-            return np.where(index >= 0, vectors, 0).transpose(1, 2, 0).copy()
-        slices = np.maximum(self.frame.known[fr.LUMA_REGION] - 1, 0) // fr.SLICE_REGIONS
-        pocs = np.stack([numbers.reshape(2, 16, fr.REFERENCE)[number, :, fr.REF_POC] for numbers in self.lists])
-        return np.where(index >= 0, pocs[slices, np.maximum(index, 0)], NO_REFERENCE).astype(np.int32)
+            vectors = np.stack([motion["mv"][axis][..., number] for axis in ("x", "y")], -1)
+            return np.where(ref_idx[..., None] >= 0, vectors, 0)
+        slices = np.maximum(self.frame.known["region"][..., 0] - 1, 0) // fr.SLICE_REGIONS
+        pocs = np.stack([entries["poc"][number] for entries in self.lists])
+        return np.where(ref_idx >= 0, pocs[slices, np.maximum(ref_idx, 0)], NO_REFERENCE).astype(np.int32)
 
 
 def check_planes(names: Sequence[str], sps: SequenceParameterSet, allowed: Sequence[str] = PLANES) -> None:
@@ -230,26 +231,29 @@ def reconstruct_picture(
         )
     frame, sizes = new_frame(picture)
     mappings: dict[int, LumaMapping] = {}
-    lists: list[npt.NDArray[np.int64]] = []
+    lists: list[Records] = []
     ctbs = np.zeros((st.CTB_MAPS, 0, 0), np.int32)
     for ctus in parsed_ctus(picture, _LOG_SIZE):
         ctbs = ctus.ctbs
         if ctus.number == len(lists):
-            mapping = put_slice(frame.p, ctus.part)
+            mapping = put_slice(frame.slice, ctus.part)
             if mapping is not None:
                 mappings[ctus.number] = mapping
             if buffer is not None:
-                collocated = buffer.put_references(frame.p, ctus.part, picture)
+                collocated = buffer.put_references(frame.slice, ctus.part, picture)
                 frame = frame._replace(references=buffer.samples, collocated=collocated)
-            first = fr.LISTS_OF_REFERENCES
-            lists.append(frame.p[first : first + 2 * 16 * fr.REFERENCE].copy())
+            lists.append(np.array(frame.slice.ref_pic_list))
         with compiled_once(reconstruct_units, "the reconstruction of pictures", "two minutes"):
             reconstruct_units(frame._replace(log=ctus.log), len(ctus.log))
-        if frame.p[fr.FAULT]:
-            raise FormatError(f"slice {ctus.number}: {_FAULTS[int(frame.p[fr.FAULT])]}")
-    images = {kind: _images(frame, first, sizes) for kind, first in _KINDS.items()}
+        if frame.current.fault:
+            raise FormatError(f"slice {ctus.number}: {_FAULTS[int(frame.current.fault)]}")
+    pic = frame.pic
+    images = {
+        kind: _images(frame, [int(starts[i]) for i in range(3)], sizes)
+        for kind, starts in (("pred", pic.pred), ("unf", pic.recon), ("resid", pic.resid))
+    }
     if mappings:
-        images["unf"][0] = _mapped_back(images["unf"][0], frame.known[fr.LUMA_REGION], mappings, sps.bit_depth)
+        images["unf"][0] = _mapped_back(images["unf"][0], frame.known["region"][..., 0], mappings, sps.bit_depth)
     edges = derive_edges(picture, frame) if filtered or strengths else None
     if filtered and edges is not None:
         images |= filter_picture(picture, frame, ctbs, images["unf"], edges)._asdict()
@@ -271,12 +275,11 @@ def _hooked(hook: PictureHook, picture: ParsedPicture, planes: list[Plane]) -> H
     return result
 
 
-def _images(frame: fr.Frame, first: int, sizes: list[tuple[int, int]]) -> list[Plane]:
-    """Return the planes of the components that begin at p[first], as views of `Frame.planes`."""
+def _images(frame: fr.Frame, starts: Sequence[int], sizes: list[tuple[int, int]]) -> list[Plane]:
+    """Return planes of the components, which begin at `starts`, as views of `Frame.planes`."""
     images = []
-    for component, (height, width) in enumerate(sizes):
-        at = int(frame.p[first + component])
-        images.append(frame.planes[at : at + height * width].reshape(height, width))
+    for start, (height, width) in zip(starts, sizes, strict=False):
+        images.append(frame.planes[start : start + height * width].reshape(height, width))
     return images
 
 

@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.errors import FormatError
-from codecnn.vvc.decoder import frame as fr
+from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder.frame import Frame
+from codecnn.vvc.decoder.records import COLLOCATED_CELL, RefPicListEntry, SliceValues
 from codecnn.vvc.decoder.temporal_motion import stored_motion
 from codecnn.vvc.syntax import ConformanceWindow, ParsedPicture, SequenceParameterSet, Slice
 
 Plane = npt.NDArray[np.int32]
 
-NO_MOTION = np.zeros((fr.STORED, 0, 0), np.int32)
+NO_MOTION = np.zeros((0, 0), COLLOCATED_CELL)
 """Motion of a picture that no vector can be predicted from."""
 
 
@@ -39,7 +40,7 @@ class ReferencePicture:
     slot: int
     sizes: list[tuple[int, int]]
     window: ConformanceWindow
-    motion: npt.NDArray[np.int32]
+    motion: Records
     long_term: bool = False
     missing: bool = False
 
@@ -98,11 +99,11 @@ class PictureBuffer:
         active = {poc for part in picture.slices for entries in part.references for _, poc in entries}
         return tuple(kept.poc for kept in self.pictures if kept.missing and kept.poc in active)
 
-    def put_references(self, p: npt.NDArray[np.int64], part: Slice, picture: ParsedPicture) -> npt.NDArray[np.int32]:
-        """Set the reference picture lists of a slice in `Frame.p`.
+    def put_references(self, s: SliceValues, part: Slice, picture: ParsedPicture) -> Records:
+        """Set the reference picture lists of a slice.
 
         Args:
-            p: Numbers of the picture.
+            s: Values of the slice.
             part: The slice.
             picture: Its picture.
 
@@ -110,33 +111,33 @@ class PictureBuffer:
             `Frame.collocated` of the slice.
         """
         by_poc = {kept.poc: kept for kept in self.pictures}
-        p[fr.LISTS_OF_REFERENCES : fr.LISTS_OF_REFERENCES + 2 * 16 * fr.REFERENCE] = 0
+        s.ref_pic_list[...] = new_record(RefPicListEntry)
         weights = part.header.weights
         plain = (1 << weights.log2_denominator, 0, *(1 << weights.log2_denominator_c, 0) * 2)
         for number, entries in enumerate(part.references):
             for i, (_, poc) in enumerate(entries):
-                at = fr.LISTS_OF_REFERENCES + fr.REFERENCE * (16 * number + i)
-                self._put_entry(p[at : at + fr.REFERENCE], by_poc[poc], picture)
+                entry = s.ref_pic_list[number, i]
+                self._put_entry(entry, by_poc[poc], picture)
                 listed = weights.lists[number]
-                values = np.array(listed[i].values if i < len(listed) else plain)
-                values[1::2] <<= picture.sps.bit_depth - 8
-                p[at + fr.REF_WEIGHT : at + fr.REF_WEIGHT + 6] = values
-                p[at + fr.REF_WEIGHTED] = i < len(listed) and listed[i].weighted
+                values = listed[i].values if i < len(listed) else plain
+                for component in range(3):
+                    weighting = entry.weighting[component]
+                    weighting.weight = values[2 * component]
+                    weighting.offset = values[2 * component + 1] << (picture.sps.bit_depth - 8)
+                entry.weighted = i < len(listed) and listed[i].weighted
         number, index = part.header.collocated
-        if not p[fr.TEMPORAL] or index >= len(part.references[number]):
+        if not s.ph_temporal_mvp_enabled_flag or index >= len(part.references[number]):
             return NO_MOTION
         return by_poc[part.references[number][index][1]].motion
 
-    def store(
-        self, picture: ParsedPicture, frame: Frame, planes: list[Plane], lists: list[npt.NDArray[np.int64]]
-    ) -> None:
+    def store(self, picture: ParsedPicture, frame: Frame, planes: list[Plane], lists: list[Records]) -> None:
         """Store a decoded picture as a short-term reference picture.
 
         Args:
             picture: The picture.
             frame: Its state after decoding.
             planes: Its components after the in-loop filters, each (h, w).
-            lists: For each slice its p[LISTS_OF_REFERENCES :].
+            lists: For each slice its RefPicList.
         """
         slot = self._free_slot()
         at = slot * self.slot_size
@@ -175,26 +176,25 @@ class PictureBuffer:
         self.samples[slot * self.slot_size : (slot + 1) * self.slot_size] = 1 << (sps.bit_depth - 1)
         self.pictures.append(ReferencePicture(poc, slot, sizes, pps.scaling_window, NO_MOTION, missing=True))
 
-    def _put_entry(self, entry: npt.NDArray[np.int64], reference: ReferencePicture, picture: ParsedPicture) -> None:
-        """Set the numbers of an entry of a list, except for its weights."""
+    def _put_entry(self, entry: RefPicListEntry, reference: ReferencePicture, picture: ParsedPicture) -> None:
+        """Set an entry of a list, except for its weights."""
         sps, pps = picture.sps, picture.pps
-        entry[fr.REF_SLOT], entry[fr.REF_POC] = reference.slot, reference.poc
-        entry[fr.REF_LONG_TERM] = reference.long_term
+        entry.slot, entry.poc, entry.long_term = reference.slot, reference.poc, reference.long_term
         height, width = reference.sizes[0]
-        entry[fr.REF_WIDTH], entry[fr.REF_HEIGHT] = width, height
+        entry.width, entry.height = width, height
         at = reference.slot * self.slot_size
         for component, (rows, columns) in enumerate(reference.sizes):
-            entry[fr.REF_AT + component], entry[fr.REF_STRIDE + component] = at, columns
+            entry.start[component], entry.stride[component] = at, columns
             at += rows * columns
         unit_x, unit_y = 1 << sps.log2_sub_width_c, 1 << sps.log2_sub_height_c
         full_w, full_h = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
         margins, ref_margins = pps.scaling_window, reference.window
         window_w = full_w - unit_x * (margins.left + margins.right)
         window_h = full_h - unit_y * (margins.top + margins.bottom)
-        entry[fr.REF_SCALE_X] = _scale(width - unit_x * (ref_margins.left + ref_margins.right), window_w)
-        entry[fr.REF_SCALE_Y] = _scale(height - unit_y * (ref_margins.top + ref_margins.bottom), window_h)
-        entry[fr.REF_SCALED] = (width, height, ref_margins) != (full_w, full_h, margins)
-        entry[fr.REF_LEFT], entry[fr.REF_TOP] = unit_x * ref_margins.left, unit_y * ref_margins.top
+        entry.scale_x = _scale(width - unit_x * (ref_margins.left + ref_margins.right), window_w)
+        entry.scale_y = _scale(height - unit_y * (ref_margins.top + ref_margins.bottom), window_h)
+        entry.scaled = (width, height, ref_margins) != (full_w, full_h, margins)
+        entry.window_left, entry.window_top = unit_x * ref_margins.left, unit_y * ref_margins.top
 
 
 def _scale(reference: int, current: int) -> int:

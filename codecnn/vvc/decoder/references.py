@@ -18,21 +18,22 @@ def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
         y: Row of the sample in its component.
         ctb_x: Column of the CTU of the current block.
     """
-    p = f.p
     if component:
-        x, y = x << p[fr.SUB_X], y << p[fr.SUB_Y]
-    if x < 0 or y < 0 or x >= p[fr.WIDTH] or y >= p[fr.HEIGHT]:
+        x, y = x << f.pic.log2_sub_width_c, y << f.pic.log2_sub_height_c
+    if x < 0 or y < 0 or x >= f.pic.width or y >= f.pic.height:
         return False
-    if f.known[fr.CHROMA_REGION if component else fr.LUMA_REGION, y >> 2, x >> 2] != p[fr.REGION]:
+    if f.known[y >> 2, x >> 2].region[1 if component else 0] != f.current.region:
         return False
-    return not (p[fr.WAVEFRONT] and x >> p[fr.LOG2_CTU] > ctb_x)
+    return not (f.pic.sps_entropy_coding_sync_enabled_flag and x >> f.pic.ctb_log2_size_y > ctb_x)
 
 
 @compiled
 def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> None:
     """Mark luma or chroma of a block, given in luma samples, as reconstructed."""
-    plane = fr.CHROMA_REGION if chroma else fr.LUMA_REGION
-    f.known[plane, y >> 2 : (y + height + 3) >> 2, x >> 2 : (x + width + 3) >> 2] = f.p[fr.REGION]
+    channel = 1 if chroma else 0
+    for row in range(y >> 2, (y + height + 3) >> 2):
+        for column in range(x >> 2, (x + width + 3) >> 2):
+            f.known[row, column].region[channel] = f.current.region
 
 
 @compiled
@@ -55,14 +56,14 @@ def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref
     Returns:
         Position of the corner in `Frame.s`.
     """
-    p, s = f.p, f.s
-    ctb_x = (x0 << p[fr.SUB_X] if component else x0) >> p[fr.LOG2_CTU]
-    stride, plane = p[fr.STRIDE + component], p[fr.RECON + component]
+    s = f.s
+    ctb_x = (x0 << f.pic.log2_sub_width_c if component else x0) >> f.pic.ctb_log2_size_y
+    stride, plane = f.pic.stride[component], f.pic.recon[component]
     left, top = x0 - 1 - line, y0 - 1 - line
     corner = fr.LINE + ref_h + line
     any_available = False
     usable = False
-    sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
+    sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
     unit = -1
     at = fr.LINE
     for y in range(top + ref_h + line, top - 1, -1):
@@ -94,7 +95,7 @@ def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref
         at += 1
     if not any_available:
         for i in range(fr.LINE, at):
-            s[i] = 1 << (p[fr.BIT_DEPTH] - 1)
+            s[i] = 1 << (f.pic.bit_depth - 1)
     return corner
 
 

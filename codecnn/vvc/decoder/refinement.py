@@ -28,11 +28,11 @@ def flow_differences(f: Frame, which: int) -> bool:
     Returns:
         True if PROF applies to the list (cbProfFlagLX).
     """
-    p, s, unit = f.p, f.s, fr.MOTION_OF_UNIT
-    if not p[fr.PROF]:
+    s, unit = f.s, f.unit
+    if not f.slice.prof_enabled:
         return False
-    model = p[unit + fr.UNIT_POINTS]
-    both = p[unit + fr.UNIT_REF] >= 0 and p[unit + fr.UNIT_REF + 1] >= 0
+    model = unit.motion_model_idc
+    both = unit.motion.ref_idx[0] >= 0 and unit.motion.ref_idx[1] >= 0
     across_x, across_y, down_x, down_y = gradient(f, which, model)
     if across_x == 0 and across_y == 0 and down_x == 0 and down_y == 0:
         return False
@@ -58,7 +58,7 @@ def apply_flow(f: Frame, which: int, to: int) -> None:
         to: Position of the result, rows of four numbers.
     """
     s = f.s
-    limit = 1 << max(13, f.p[fr.BIT_DEPTH] + 1)
+    limit = 1 << max(13, f.pic.bit_depth + 1)
     differences = fr.GRADIENTS + 32 * which
     for y in range(4):
         for x in range(4):
@@ -82,7 +82,7 @@ def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> Non
         width: Width of the block, at most 16.
         height: Height of the block, at most 16.
     """
-    p, s, planes = f.p, f.s, f.planes
+    s, planes = f.s, f.planes
     stride = width + 2
     first, second = fr.EXTENDED + stride + 1, fr.EXTENDED + fr.EXTENDED_BLOCK + stride + 1
     # Sums of the gradients of both predictions, then their differences, horizontal and vertical.
@@ -96,13 +96,13 @@ def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> Non
             down_1 = (s[j + stride] >> 6) - (s[j - stride] >> 6)
             s[sum_x + at], s[sum_y + at] = (across_0 + across_1) >> 1, (down_0 + down_1) >> 1
             s[change_x + at], s[change_y + at] = across_0 - across_1, down_0 - down_1
-    shift = max(3, 15 - p[fr.BIT_DEPTH])
-    addend, peak = 1 << (shift - 1), (1 << p[fr.BIT_DEPTH]) - 1
+    shift = max(3, 15 - f.pic.bit_depth)
+    addend, peak = 1 << (shift - 1), (1 << f.pic.bit_depth) - 1
     for top in range(0, height, 4):
         for left in range(0, width, 4):
             flow_x, flow_y = optical_flow(f, left, top, width, height)
             for row in range(top, top + 4):
-                out = p[fr.PRED] + (y + row) * p[fr.STRIDE] + x
+                out = f.pic.pred[0] + (y + row) * f.pic.stride[0] + x
                 for column in range(left, left + 4):
                     at = row * width + column
                     value = s[first + row * stride + column] + s[second + row * stride + column] + addend
@@ -149,7 +149,7 @@ def predict_bilinear(
 
     Args:
         f: State of the picture.
-        reference: Position of the entry of the reference picture list in `Frame.p`.
+        reference: Reference picture list entry, as `ref_pic` takes it.
         x: Column of the block.
         y: Row of the block.
         width: Width of the block.
@@ -158,12 +158,12 @@ def predict_bilinear(
         mv_y: Vertical vector.
         to: Position of the result in `Frame.s`.
     """
-    p, s = f.p, f.s
+    s = f.s
     columns, rows = width + 2 * REACH + 1, height + 2 * REACH + 1
     left, top = x + (mv_x >> 4) - REACH, y + (mv_y >> 4) - REACH
     fetch(f, reference, 0, left, top, columns, rows, left, top, columns, rows)
     fraction_x, fraction_y = mv_x & 15, mv_y & 15
-    shift = p[fr.BIT_DEPTH] - 6
+    shift = f.pic.bit_depth - 6
     half = np.int32(1 << (shift - 1))
     source, out, step = U(fr.FETCHED), U(to), U(1)
     count = columns * rows - 1
@@ -202,27 +202,26 @@ def search_cost(f: Frame, dx: int, dy: int, width: int, height: int) -> int:
 
 @compiled
 def refine_vectors(
-    f: Frame, entry_0: int, entry_1: int, x: int, y: int, width: int, height: int, vectors: int
+    f: Frame, entry_0: int, entry_1: int, x: int, y: int, width: int, height: int
 ) -> tuple[int, int, int]:
     """Search the difference of the vectors of a subblock with which both predictions fit best (DMVR, 8.5.3).
 
     Args:
-        f: State of the picture.
-        entry_0: Position of the reference picture list entry of L0 in `Frame.p`.
-        entry_1: Position of the reference picture list entry of L1.
+        f: State of the picture; the vectors are in `f.unit.motion`.
+        entry_0: Reference picture list entry of L0, as `ref_pic` takes it.
+        entry_1: Reference picture list entry of L1.
         x: Column of the subblock.
         y: Row of the subblock.
         width: Width of the subblock, at most 16.
         height: Height of the subblock, at most 16.
-        vectors: Position of mvL0 and mvL1 in `Frame.p`.
 
     Returns:
         Horizontal and vertical difference in 1/16 sample to add to mvL0 and to subtract from mvL1, and the lowest cost.
     """
-    p = f.p
+    mv = f.unit.motion.mv
     second = fr.PREDICTED + fr.INTER_BLOCK
-    predict_bilinear(f, entry_0, x, y, width, height, p[vectors], p[vectors + 1], fr.PREDICTED)
-    predict_bilinear(f, entry_1, x, y, width, height, p[vectors + 2], p[vectors + 3], second)
+    predict_bilinear(f, entry_0, x, y, width, height, mv[0].x, mv[0].y, fr.PREDICTED)
+    predict_bilinear(f, entry_1, x, y, width, height, mv[1].x, mv[1].y, second)
     lowest = search_cost(f, 0, 0, width, height)
     lowest -= lowest >> 2
     if lowest < width * height:

@@ -14,8 +14,10 @@ from codecnn.vvc.decoder.interpolation import (
     LUMA_FILTERS,
     REGULAR,
     interpolate,
+    ref_pic,
     sample_bounds,
 )
+from codecnn.vvc.decoder.records import FAULT_REFERENCE
 
 
 @compiled
@@ -38,7 +40,7 @@ def predict_from(
 
     Args:
         f: State of the picture.
-        reference: Position of the entry of the reference picture list in `Frame.p`.
+        reference: Reference picture list entry, as `ref_pic` takes it.
         component: 0 Y, 1 Cb, 2 Cr.
         x: Column of the block in its component.
         y: Row of the block in its component.
@@ -54,7 +56,7 @@ def predict_from(
     Returns:
         Number of columns of a row of the result.
     """
-    if f.p[reference + fr.REF_SCALED]:
+    if ref_pic(f, reference).scaled:
         resample(f, reference, component, x, y, width, height, block_x, block_y, mv_x, mv_y, kind, to)
         return width
     return interpolate(f, reference, component, x, y, width, height, mv_x, mv_y, mv_x, mv_y, kind, False, to)
@@ -109,17 +111,18 @@ def resample(
     to: int,
 ) -> None:
     """Predict a block from a scaled reference; arguments as those of `predict_from`, rows of the result are `width`."""
-    p, s, samples = f.p, f.s, f.references
-    if p[reference + fr.REF_WIDTH] <= 0:
-        p[fr.FAULT] = fr.FAULT_REFERENCE
+    s, samples, ref = f.s, f.references, ref_pic(f, reference)
+    if ref.width <= 0:
+        f.current.fault = FAULT_REFERENCE
         s[to : to + width * height] = 1 << 13
         return
-    sub_x, sub_y = (p[fr.SUB_X], p[fr.SUB_Y]) if component else (0, 0)
-    scale_x, scale_y = p[reference + fr.REF_SCALE_X], p[reference + fr.REF_SCALE_Y]
-    add_x = 8 * (scale_x - (1 << 14)) if component and not p[fr.COLLOCATED_X] else 0
-    add_y = 8 * (scale_y - (1 << 14)) if component and not p[fr.COLLOCATED] else 0
-    first_x = scaled_position(block_x, p[fr.WINDOW_LEFT], mv_x, scale_x, add_x, sub_x, p[reference + fr.REF_LEFT])
-    first_y = scaled_position(block_y, p[fr.WINDOW_TOP], mv_y, scale_y, add_y, sub_y, p[reference + fr.REF_TOP])
+    sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
+    scale_x, scale_y = ref.scale_x, ref.scale_y
+    collocated_x = f.slice.sps_chroma_horizontal_collocated_flag
+    add_x = 8 * (scale_x - (1 << 14)) if component and not collocated_x else 0
+    add_y = 8 * (scale_y - (1 << 14)) if component and not f.pic.sps_chroma_vertical_collocated_flag else 0
+    first_x = scaled_position(block_x, f.slice.window_left, mv_x, scale_x, add_x, sub_x, ref.window_left)
+    first_y = scaled_position(block_y, f.slice.window_top, mv_y, scale_y, add_y, sub_y, ref.window_top)
     step_x, step_y = (scale_x + 8) >> 4, (scale_y + 8) >> 4
     bits, taps = (5, 4) if component else (4, 8)
     half = 1 << (9 - bits)
@@ -127,11 +130,11 @@ def resample(
     first_y += half + (y - block_y) * step_y
     kind_x, kind_y = filter_of(kind, scale_x, component), filter_of(kind, scale_y, component)
     left, right, top, bottom = sample_bounds(f, reference, component)
-    stride, start = p[reference + fr.REF_STRIDE + component], p[reference + fr.REF_AT + component]
+    stride, start = ref.stride[component], ref.start[component]
     # Filter the rows along which the second filter runs. A scale that the standard forbids may need too many rows.
     top_row = (first_y >> 10) - taps // 2 + 1
     rows = min((first_y + (height - 1) * step_y >> 10) - (first_y >> 10) + taps, 2 * fr.INTER_BLOCK // width)
-    shift = min(4, p[fr.BIT_DEPTH] - 8)
+    shift = min(4, f.pic.bit_depth - 8)
     for row in range(rows):
         line = start + clip(top_row + row, top, bottom) * stride
         for column in range(width):

@@ -2,7 +2,7 @@
 
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.frame import LEVEL_SCALE, LIST_OF_SIZE, Frame, clip, residual_limit
+from codecnn.vvc.decoder.frame import LEVEL_SCALE, LIST_OF_SIZE, Frame, clip, coding_unit, residual_limit
 from codecnn.vvc.decoder.intra_prediction import wide_angle
 from codecnn.vvc.decoder.transforms import clear_coefficients, inverse_lfnst, inverse_transform
 from codecnn.vvc.syntax import log as lg
@@ -32,18 +32,17 @@ def residual_of_block(
         width: Width of the block.
         height: Height of the block.
         skip: The block skips the transform.
-        joint: T_JOINT of the transform unit for chroma, else 0.
+        joint: `TransformUnit.joint` for chroma, else 0.
         out: Position of the result in `Frame.s`.
     """
-    p, s, log = f.p, f.s, f.log
-    unit = p[fr.UNIT]
+    s, cu = f.s, coding_unit(f)
     log2_w, log2_h = log2(width), log2(height)
     qp = qp_of_block(f, component, joint, skip)
     clear_coefficients(f, width, height)
-    bdpcm = log[unit + lg.U_BDPCM_C] if component else log[unit + lg.U_BDPCM]
+    bdpcm = cu.intra_bdpcm_chroma_flag if component else cu.intra_bdpcm_luma_flag
     if skip:
         if bdpcm:
-            mode = log[unit + lg.U_MODE_C] if component else log[unit + lg.U_MODE]
+            mode = cu.intra_pred_mode_c if component else cu.intra_pred_mode_y
             accumulate(f, at, count, width, height, qp, mode == 50)
         else:
             scale_levels(f, at, count, component, log2_w, log2_h, qp, True, False)
@@ -51,28 +50,28 @@ def residual_of_block(
             s[out + i] = s[fr.COEFFICIENTS + i]
         return
     # Chroma has the secondary transform only in a separate tree.
-    lfnst = log[unit + lg.U_LFNST] if component == 0 or log[unit + lg.U_TREE] != st.SINGLE else 0
+    lfnst = cu.lfnst_idx if component == 0 or cu.tree != st.SINGLE else 0
     scale_levels(f, at, count, component, log2_w, log2_h, qp, False, lfnst > 0)
     if lfnst and log2_w >= 2 and log2_h >= 2:
         inverse_lfnst(f, log2_w, log2_h, lfnst_mode(f, component, log2_w, log2_h), lfnst)
     kernel_h, kernel_v = st.DCT2, st.DCT2
     if component == 0:
-        kernel_h, kernel_v = log[unit + lg.U_KERNEL_H], log[unit + lg.U_KERNEL_V]
+        kernel_h, kernel_v = cu.tr_type_hor, cu.tr_type_ver
     inverse_transform(f, log2_w, log2_h, kernel_h, kernel_v, out)
 
 
 @compiled
 def lfnst_mode(f: Frame, component: int, log2_w: int, log2_h: int) -> int:
     """Derive predModeIntra of LFNST (8.7.4.1): wide angles mapped, planar for MIP, the luma mode for CCLM."""
-    unit = f.p[fr.UNIT]
+    cu = coding_unit(f)
     if component:
-        mode = f.log[unit + lg.U_MODE_C]
+        mode = cu.intra_pred_mode_c
         if mode > 66:
-            mode = f.log[unit + lg.U_COLOCATED_MODE]
+            mode = cu.colocated_mode
     else:
-        mode = 0 if f.log[unit + lg.U_MIP] else f.log[unit + lg.U_MODE]
-        if f.log[unit + lg.U_ISP]:
-            log2_w, log2_h = log2(f.log[unit + lg.U_W]), log2(f.log[unit + lg.U_H])
+        mode = 0 if cu.intra_mip_flag else cu.intra_pred_mode_y
+        if cu.isp_split_type:
+            log2_w, log2_h = log2(cu.width), log2(cu.height)
     return wide_angle(mode, log2_w, log2_h)
 
 
@@ -81,7 +80,7 @@ def joint_residual(f: Frame, joint: int, count: int) -> None:
     """Derive the residuals of Cb and Cr from the coded one (8.7.2), which is that of Cr if `joint` is 1."""
     s = f.s
     cb, cr = fr.RESIDUALS + fr.BLOCK, fr.RESIDUALS + 2 * fr.BLOCK
-    sign = -1 if f.p[fr.JOINT_SIGN] else 1
+    sign = -1 if f.slice.ph_joint_cbcr_sign_flag else 1
     limit = residual_limit(f)
     for i in range(count):
         if joint == 1:
@@ -96,7 +95,7 @@ def joint_residual(f: Frame, joint: int, count: int) -> None:
 def inverse_colour_transform(f: Frame, count: int) -> None:
     """Convert residuals of the adaptive colour transform to residuals of Y, Cb and Cr (8.7.4.6)."""
     s = f.s
-    least = -(2 << f.p[fr.BIT_DEPTH])
+    least = -(2 << f.pic.bit_depth)
     for i in range(fr.RESIDUALS, fr.RESIDUALS + count):
         y = clip(s[i], least, -least - 1)
         green = clip(s[i + fr.BLOCK], least, -least - 1)
@@ -110,15 +109,15 @@ def inverse_colour_transform(f: Frame, count: int) -> None:
 @compiled
 def add_residual(f: Frame, component: int, x0: int, y0: int, width: int, height: int, at: int) -> None:
     """Add the residual at `at` of `Frame.s` to the prediction (8.7.5.1) and store it in the residual plane."""
-    p, planes = f.p, f.planes
-    stride = p[fr.STRIDE + component]
-    peak = (1 << p[fr.BIT_DEPTH]) - 1
+    planes = f.planes
+    stride = f.pic.stride[component]
+    peak = (1 << f.pic.bit_depth) - 1
     for y in range(height):
         place = (y0 + y) * stride + x0
         recon, pred, resi = (
-            p[fr.RECON + component] + place,
-            p[fr.PRED + component] + place,
-            p[fr.RESI + component] + place,
+            f.pic.recon[component] + place,
+            f.pic.pred[component] + place,
+            f.pic.resid[component] + place,
         )
         for x in range(width):
             value = f.s[at + y * width + x]
@@ -129,11 +128,11 @@ def add_residual(f: Frame, component: int, x0: int, y0: int, width: int, height:
 @compiled
 def copy_prediction(f: Frame, component: int, x0: int, y0: int, width: int, height: int) -> None:
     """Copy the prediction of a block without residual to the reconstruction."""
-    p, planes = f.p, f.planes
-    stride = p[fr.STRIDE + component]
+    planes = f.planes
+    stride = f.pic.stride[component]
     for y in range(height):
         place = (y0 + y) * stride + x0
-        recon, pred = p[fr.RECON + component] + place, p[fr.PRED + component] + place
+        recon, pred = f.pic.recon[component] + place, f.pic.pred[component] + place
         for x in range(width):
             planes[recon + x] = planes[pred + x]
 
@@ -147,17 +146,17 @@ def chroma_qp(f: Frame, component: int, joint: int) -> int:
     Args:
         f: State of the picture.
         component: 1 Cb, 2 Cr.
-        joint: T_JOINT of the transform unit.
+        joint: `TransformUnit.joint`.
 
     Returns:
         QP with QpBdOffset, from 0.
     """
-    p = f.p
-    offset: int = 6 * (p[fr.BIT_DEPTH] - 8)
+    cu = coding_unit(f)
+    offset: int = 6 * (f.pic.bit_depth - 8)
     kind = 2 if joint == 3 else component - 1
-    luma = clip(f.log[p[fr.UNIT] + lg.U_QP], -offset, 63)
-    qp: int = p[fr.QP_TABLE + fr.QP_TABLE_SIZE * kind + luma + offset]
-    qp += p[fr.QP_OFFSET + kind] + p[fr.QP_LIST + 3 * f.log[p[fr.UNIT] + lg.U_CHROMA_QP] + kind]
+    luma = clip(cu.qp_y, -offset, 63)
+    qp: int = f.pic.chroma_qp_table[kind, luma + offset]
+    qp += f.slice.chroma_qp_offset[kind] + f.slice.cu_chroma_qp_offset[cu.chroma_qp_offset_idx, kind]
     return clip(qp, -offset, 63) + offset
 
 
@@ -168,43 +167,40 @@ def qp_of_block(f: Frame, component: int, joint: int, skip: bool) -> int:
     Args:
         f: State of the picture.
         component: 0 Y, 1 Cb, 2 Cr.
-        joint: T_JOINT of the transform unit for chroma, else 0.
+        joint: `TransformUnit.joint` for chroma, else 0.
         skip: The block skips the transform, whose QP has a lower limit.
 
     Returns:
         qP, from 0.
     """
-    p = f.p
-    offset = 6 * (p[fr.BIT_DEPTH] - 8)
-    qp: int = chroma_qp(f, component, joint) if component else f.log[p[fr.UNIT] + lg.U_QP] + offset
-    if f.log[p[fr.UNIT] + lg.U_ACT]:
+    cu = coding_unit(f)
+    offset = 6 * (f.pic.bit_depth - 8)
+    qp: int = chroma_qp(f, component, joint) if component else cu.qp_y + offset
+    if cu.cu_act_enabled_flag:
         qp += -5 if component == 0 else 1 if component == 1 or joint == 3 else 3
     qp = clip(qp, 0, 63 + offset)
     if skip:
-        qp = max(qp, p[fr.MIN_QP_TS])
+        qp = max(qp, f.pic.min_qp_prime_ts)
     return qp
 
 
 @compiled
 def scaling_factor(f: Frame, component: int, log2_w: int, log2_h: int, x: int, y: int) -> int:
     """Return ScalingFactor of the coefficient at (x, y) (clause 7.4.3.20)."""
-    p = f.p
+    cu = coding_unit(f)
     longer = max(log2_w, log2_h)
-    intra = f.log[p[fr.UNIT] + lg.U_PRED_MODE] == st.MODE_INTRA
+    intra = cu.pred_mode == st.MODE_INTRA
     number = LIST_OF_SIZE[longer, component if intra else component + 3]
-    at = fr.LISTS_DC + number
     if longer <= 3 or x > 0 or y > 0:
-        column, row = (x << 3) >> log2_w, (y << 3) >> log2_h
-        at = fr.LISTS_AT + 64 * number + 8 * row + column
-    factor: int = p[at]
-    return factor
+        return f.slice.scaling_factor[number, (y << 3) >> log2_h, (x << 3) >> log2_w]
+    return f.slice.scaling_factor_dc[number]
 
 
 @compiled
 def scale_levels(
     f: Frame, at: int, count: int, component: int, log2_w: int, log2_h: int, qp: int, skip: bool, lfnst: bool
 ) -> None:
-    """Scale the levels of a block to its coefficients (clause 8.7.3); set LAST_X and LAST_Y.
+    """Scale the levels of a block to its coefficients (clause 8.7.3); set `f.current.last_x` and `last_y`.
 
     Args:
         f: State of the picture.
@@ -217,19 +213,21 @@ def scale_levels(
         skip: The block skips the transform.
         lfnst: The block uses LFNST.
     """
-    p, s = f.p, f.s
+    s, cu = f.s, coding_unit(f)
     width = 1 << log2_w
     odd_size = 0 if skip else (log2_w + log2_h) & 1
-    dependent = 1 if p[fr.DEP_QUANT] and not skip else 0
+    dependent = 1 if f.slice.sh_dep_quant_used_flag and not skip else 0
     shift = 10
     if not skip:
-        shift += p[fr.BIT_DEPTH] + odd_size + ((log2_w + log2_h) >> 1) - p[fr.TRANSFORM_RANGE] + dependent
+        shift += f.pic.bit_depth + odd_size + ((log2_w + log2_h) >> 1) - f.pic.log2_transform_range + dependent
     per, rem = (qp + dependent) // 6, (qp + dependent) % 6
     step = LEVEL_SCALE[odd_size, rem] << per
     add = (1 << shift) >> 1
-    lists = p[fr.LISTS] and not skip and not (lfnst and not p[fr.LISTS_FOR_LFNST])
-    lists = lists and f.log[p[fr.UNIT] + lg.U_ACT] != p[fr.LISTS_NOT_FOR_ACT]
-    least = -(1 << p[fr.TRANSFORM_RANGE])
+    lists = (
+        f.slice.sh_explicit_scaling_list_used_flag and not skip and not (lfnst and not f.slice.scaling_matrix_for_lfnst)
+    )
+    lists = lists and cu.cu_act_enabled_flag != f.slice.scaling_matrix_disabled_for_act
+    least = -(1 << f.pic.log2_transform_range)
     last_x = last_y = 0
     for i in range(at, at + count):
         packed = f.log[i]
@@ -242,14 +240,14 @@ def scale_levels(
                 level += 1 if level < 0 else -1
         factor = scaling_factor(f, component, log2_w, log2_h, x, y) if lists else 16
         s[fr.COEFFICIENTS + y * width + x] = clip((level * factor * step + add) >> shift, least, -least - 1)
-    p[fr.LAST_X], p[fr.LAST_Y] = last_x, last_y
+    f.current.last_x, f.current.last_y = last_x, last_y
 
 
 @compiled
 def accumulate(f: Frame, at: int, count: int, width: int, height: int, qp: int, vertical: bool) -> None:
     """Derive the coefficients of a BDPCM block, whose levels are differences (clause 8.7.3, (1203) and (1204))."""
     s = f.s
-    least = -(1 << f.p[fr.TRANSFORM_RANGE])
+    least = -(1 << f.pic.log2_transform_range)
     for i in range(at, at + count):
         packed = f.log[i]
         s[fr.COEFFICIENTS + ((packed >> 5) & 31) * width + (packed & 31)] = packed >> lg.LEVEL_SHIFT

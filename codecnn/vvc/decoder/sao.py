@@ -5,11 +5,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_digest
+from codecnn.base.records import Array, Record
 from codecnn.vvc.decoder.borrowed import borrowed_samples
 from codecnn.vvc.decoder.frame import clip
 from codecnn.vvc.syntax import state as st
@@ -20,12 +22,23 @@ Ints = npt.NDArray[np.int64]
 BAND, EDGE = 1, 2
 """Values of SaoTypeIdx."""
 
-SHIFT_X, SHIFT_Y, BIT_DEPTH, COLUMNS, ROWS, PLACE_NUMBERS = 0, 1, 2, 3, 6, 9
-"""Numbers of the place of a component in the picture.
 
-log2 of the width and the height of a CTU in samples of the component, bit depth, three columns and three rows of
-virtual boundaries in samples of the component (0 if there are fewer).
-"""
+class ComponentLayout(Record):
+    """Layout of a component of a picture, in samples of the component.
+
+    Attributes:
+        log2_ctb_width: log2 of the width of a CTU.
+        log2_ctb_height: log2 of the height of a CTU.
+        bit_depth: BitDepth.
+        virtual_boundary_pos_x: Columns of virtual boundaries, 0 if there are fewer than three.
+        virtual_boundary_pos_y: Rows of virtual boundaries.
+    """
+
+    log2_ctb_width: int
+    log2_ctb_height: int
+    bit_depth: int
+    virtual_boundary_pos_x: Annotated[Array[int], 3]
+    virtual_boundary_pos_y: Annotated[Array[int], 3]
 
 
 @compiled
@@ -93,11 +106,11 @@ def edge_ctu(
                 target[y0 + j, x0 + i] = edge_sample(source, x0 + i, y0 + j, dx, dy, offsets, peak)
 
 
-def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Ints], str]:
+def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, ComponentLayout], str]:
     """Compile `offset_samples`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
-    def offset_samples(source: Samples, target: Samples, sao: Samples, near: Ints, place: Ints) -> str:
+    def offset_samples(source: Samples, target: Samples, sao: Samples, near: Ints, layout: ComponentLayout) -> str:
         """Apply SAO to one component.
 
         Args:
@@ -105,7 +118,7 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Ints], st
             target: Result, a copy of `source`.
             sao: SAO of each CTU, shape (CTU rows, CTU columns, SAO_NUMBERS).
             near: CTUs that each CTU may use, see `usable`, shape (CTU rows, CTU columns).
-            place: Numbers of the component, see `SHIFT_X`.
+            layout: Layout of the component.
 
         Returns:
             Digest of the sources.
@@ -113,7 +126,7 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Ints], st
         if COMPILED:
             source, target, sao = borrowed_samples(source), borrowed_samples(target), borrowed_samples(sao)
         rows, columns = source.shape
-        depth = place[BIT_DEPTH]
+        depth = layout.bit_depth
         peak = (1 << depth) - 1
         for row in range(sao.shape[0]):
             for column in range(sao.shape[1]):
@@ -121,8 +134,11 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Ints], st
                 kind = numbers[st.SAO_TYPE]
                 if kind == 0:
                     continue
-                x0, y0 = column << place[SHIFT_X], row << place[SHIFT_Y]
-                x1, y1 = min(columns, (column + 1) << place[SHIFT_X]), min(rows, (row + 1) << place[SHIFT_Y])
+                x0, y0 = column << layout.log2_ctb_width, row << layout.log2_ctb_height
+                x1, y1 = (
+                    min(columns, (column + 1) << layout.log2_ctb_width),
+                    min(rows, (row + 1) << layout.log2_ctb_height),
+                )
                 if kind == BAND:
                     for y in range(y0, y1):
                         for x in range(x0, x1):
@@ -133,11 +149,11 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Ints], st
                 edge_ctu(source, target, x0, y0, x1 - x0, y1 - y0, near[row, column], numbers, peak)
                 # Samples next to a virtual boundary that an edge class crosses keep their values.
                 for i in range(3):
-                    boundary = place[COLUMNS + i]
+                    boundary = layout.virtual_boundary_pos_x[i]
                     if boundary and numbers[st.SAO_CLASS] != 1:
                         for x in range(max(x0, boundary - 1), min(x1, boundary + 1)):
                             target[y0:y1, x] = source[y0:y1, x]
-                    boundary = place[ROWS + i]
+                    boundary = layout.virtual_boundary_pos_y[i]
                     if boundary and numbers[st.SAO_CLASS] != 0:
                         for y in range(max(y0, boundary - 1), min(y1, boundary + 1)):
                             target[y, x0:x1] = source[y, x0:x1]

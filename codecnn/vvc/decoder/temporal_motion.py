@@ -9,37 +9,38 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import compiled
+from codecnn.base.records import Records
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, clip
-from codecnn.vvc.decoder.motion_candidates import reference
+from codecnn.vvc.decoder.records import COLLOCATED_CELL, CollocatedCell, int64
+from codecnn.vvc.syntax.log import MotionVector
 
 
-def stored_motion(f: Frame, lists: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int32]:
+def stored_motion(f: Frame, lists: Sequence[Records]) -> Records:
     """Return the motion of a finished picture in the form that later pictures predict from (8.5.2.11, 8.5.2.15).
 
     It is that of the upper left 4x4 samples of every 8x8 samples, with vectors rounded to six significant bits.
 
     Args:
         f: State of the picture after its last coding unit.
-        lists: For each slice of the picture a copy of f.p[LISTS_OF_REFERENCES :][: 2 * 16 * REFERENCE], whose POCs and
-            long-term flags are kept.
+        lists: For each slice of the picture its RefPicList, shape (2, 16), whose POCs and long-term flags are kept.
 
     Returns:
-        Planes STORED_*, shape (STORED, ceil(rows / 2), ceil(columns / 2)), int32.
+        Cells of type COLLOCATED_CELL, shape (ceil(rows / 2), ceil(columns / 2)).
     """
-    motion = f.motion[:, ::2, ::2]
-    slices = np.maximum(f.known[fr.LUMA_REGION, ::2, ::2] - 1, 0) // fr.SLICE_REGIONS
-    entries = np.stack([np.asarray(numbers).reshape(2, 16, fr.REFERENCE) for numbers in lists])
-    out = np.zeros((fr.STORED, *motion.shape[1:]), np.int32)
-    for which in range(2):
-        index = motion[fr.REF_0 + which]
-        used = index >= 0
-        entry = entries[slices, which, np.where(used, index, 0)]
-        for axis in range(2):
-            vector = compressed(motion[fr.TEMPORAL_X0 + 2 * which + axis])
-            out[fr.STORED_X0 + 2 * which + axis] = np.where(used, vector, 0)
-        out[fr.STORED_POC_0 + which] = np.where(used, entry[..., fr.REF_POC], 0)
-        out[fr.STORED_FLAGS] |= np.where(used, 1 << which | (entry[..., fr.REF_LONG_TERM] << (2 + which)), 0)
+    motion = f.motion[::2, ::2]
+    slices = np.maximum(f.known["region"][::2, ::2, 0] - 1, 0) // fr.SLICE_REGIONS
+    pocs, long_terms = (np.stack([entries[field] for entries in lists]) for field in ("poc", "long_term"))
+    out = np.zeros(motion.shape, COLLOCATED_CELL)
+    for i in range(2):
+        ref_idx = motion["ref_idx"][..., i]
+        used = ref_idx >= 0
+        place = slices, i, np.where(used, ref_idx, 0)
+        for axis in ("x", "y"):
+            out["mv"][axis][..., i] = np.where(used, compressed(motion["dmvr_mv"][axis][..., i]), 0)
+        out["pred_flag"][..., i] = used
+        out["poc"][..., i] = np.where(used, pocs[place], 0)
+        out["long_term"][..., i] = np.where(used, long_terms[place], 0)
     return out
 
 
@@ -67,79 +68,90 @@ def scale_factor(current: int, other: int) -> int:
 
 
 @compiled
-def peek_stored(f: Frame, plane: int, row: int, column: int) -> int:
-    """Return the value of a plane of `Frame.collocated` in a cell."""
-    return np.int64(f.collocated[plane, row, column])  # type: ignore[return-value]
-
-
-@compiled
-def collocated_vector(f: Frame, which: int, index: int, x: int, y: int, subblock: bool) -> bool:
-    """Derive a vector from the collocated picture (8.5.2.12).
+def collocated_vector(
+    f: Frame, list_x: int, ref_idx: int, x_col: int, y_col: int, sb_flag: bool, mv: MotionVector
+) -> bool:
+    """Derive mvLXCol, a vector from the collocated picture (8.5.2.12).
 
     Args:
-        f: State of the picture; the vector is put at p[VECTOR].
-        which: List of the reference picture.
-        index: Index of the reference picture.
-        x: Column of the collocated luma sample, not negative.
-        y: Row of the collocated luma sample, not negative.
-        subblock: The vector is for temporal subblocks (sbFlag).
+        f: State of the picture.
+        list_x: X, the list of the reference picture.
+        ref_idx: refIdxLX.
+        x_col: Column of the collocated luma sample, not negative.
+        y_col: Row of the collocated luma sample, not negative.
+        sb_flag: sbFlag, the vector is for temporal subblocks.
+        mv: The result, which is set only if there is a vector.
 
     Returns:
-        True if there is a vector.
+        True if there is a vector (availableFlagLXCol).
     """
-    p = f.p
-    row, column = y >> 3, x >> 3
-    if row >= f.collocated.shape[1] or column >= f.collocated.shape[2]:
+    s = f.slice
+    row, column = y_col >> 3, x_col >> 3
+    if row >= f.collocated.shape[0] or column >= f.collocated.shape[1]:
         return False
-    flags = peek_stored(f, fr.STORED_FLAGS, row, column)
-    if flags & 3 == 0:
+    cell: CollocatedCell = f.collocated[row, column]
+    if not cell.pred_flag[0] and not cell.pred_flag[1]:
         return False
-    source = which
-    if not p[fr.NO_BACKWARD] and not subblock:
-        source = 1 - p[fr.COLLOCATED_LIST]
-    if not flags >> source & 1:
-        if subblock and not p[fr.NO_BACKWARD]:
+    source = list_x
+    if not s.no_backward_pred_flag and not sb_flag:
+        source = 1 - s.collocated_list
+    if not cell.pred_flag[source]:
+        if sb_flag and not s.no_backward_pred_flag:
             return False
         source = 1 - source
-    entry = reference(which, index)
-    long_term = p[entry + fr.REF_LONG_TERM]
-    if long_term != flags >> (2 + source) & 1:
+    ref = s.ref_pic_list[list_x, ref_idx]
+    if ref.long_term != cell.long_term[source]:
         return False
-    mv_x = peek_stored(f, fr.STORED_X0 + 2 * source, row, column)
-    mv_y = peek_stored(f, fr.STORED_Y0 + 2 * source, row, column)
-    collocated = reference(p[fr.COLLOCATED_LIST], p[fr.COLLOCATED_ENTRY])
-    distance = p[collocated + fr.REF_POC] - peek_stored(f, fr.STORED_POC_0 + source, row, column)
-    current = p[fr.POC] - p[entry + fr.REF_POC]
-    if not long_term and distance != current:
-        if distance == 0:
+    mv_x, mv_y = int64(cell.mv[source].x), int64(cell.mv[source].y)
+    col_poc_diff = s.ref_pic_list[s.collocated_list, s.collocated_ref_idx].poc - cell.poc[source]
+    curr_poc_diff = s.poc - ref.poc
+    if not ref.long_term and col_poc_diff != curr_poc_diff:
+        if col_poc_diff == 0:
             return False
-        factor = scale_factor(current, distance)
+        factor = scale_factor(curr_poc_diff, col_poc_diff)
         mv_x, mv_y = scaled(mv_x, factor), scaled(mv_y, factor)
-    p[fr.VECTOR], p[fr.VECTOR + 1] = clip(mv_x, -131072, 131071), clip(mv_y, -131072, 131071)
+    mv.x, mv.y = clip(mv_x, -131072, 131071), clip(mv_y, -131072, 131071)
     return True
 
 
 @compiled
-def bottom_right_vector(f: Frame, which: int, index: int) -> bool:
-    """Derive the temporal vector of the sample to the lower right of the unit, at p[VECTOR]; return True if it exists.
+def bottom_right_vector(f: Frame, list_x: int, ref_idx: int, mv: MotionVector) -> bool:
+    """Derive the temporal vector of the sample to the lower right of the unit (8.5.2.11).
 
-    That sample must lie in the same row of CTUs and in the picture or subpicture (8.5.2.11).
+    That sample must lie in the same row of CTUs and in the picture or subpicture.
+
+    Args:
+        f: State of the picture.
+        list_x: X, the list of the reference picture.
+        ref_idx: refIdxLX.
+        mv: The result, which is set only if there is a vector.
+
+    Returns:
+        True if there is a vector.
     """
-    p = f.p
-    top = p[fr.MOTION_OF_UNIT + fr.UNIT_Y]
-    x = p[fr.MOTION_OF_UNIT + fr.UNIT_X] + p[fr.MOTION_OF_UNIT + fr.UNIT_W]
-    y = top + p[fr.MOTION_OF_UNIT + fr.UNIT_H]
-    if y >> p[fr.LOG2_CTU] != top >> p[fr.LOG2_CTU] or x >= p[fr.SUBPICTURE_RIGHT] or y >= p[fr.SUBPICTURE_BOTTOM]:
+    unit, log2_ctb = f.unit, f.pic.ctb_log2_size_y
+    x_col_br, y_col_br = unit.x + unit.width, unit.y + unit.height
+    if y_col_br >> log2_ctb != unit.y >> log2_ctb:
         return False
-    return bool(collocated_vector(f, which, index, x, y, False))
+    if x_col_br >= f.slice.subpic_right or y_col_br >= f.slice.subpic_bottom:
+        return False
+    return bool(collocated_vector(f, list_x, ref_idx, x_col_br, y_col_br, False, mv))
 
 
 @compiled
-def temporal_vector(f: Frame, which: int, index: int) -> bool:
-    """Derive the temporal vector predictor of the unit (8.5.2.11), at p[VECTOR]; return True if it exists."""
-    p = f.p
-    if bottom_right_vector(f, which, index):
+def temporal_vector(f: Frame, list_x: int, ref_idx: int, mv: MotionVector) -> bool:
+    """Derive the temporal vector predictor mvLXCol of the unit (8.5.2.11).
+
+    Args:
+        f: State of the picture.
+        list_x: X, the list of the reference picture.
+        ref_idx: refIdxLX.
+        mv: The result, which is set only if there is a vector.
+
+    Returns:
+        True if there is a vector (availableFlagLXCol).
+    """
+    if bottom_right_vector(f, list_x, ref_idx, mv):
         return True
-    x = p[fr.MOTION_OF_UNIT + fr.UNIT_X] + (p[fr.MOTION_OF_UNIT + fr.UNIT_W] >> 1)
-    y = p[fr.MOTION_OF_UNIT + fr.UNIT_Y] + (p[fr.MOTION_OF_UNIT + fr.UNIT_H] >> 1)
-    return bool(collocated_vector(f, which, index, x, y, False))
+    x_col_ctr, y_col_ctr = f.unit.x + (f.unit.width >> 1), f.unit.y + (f.unit.height >> 1)
+    return bool(collocated_vector(f, list_x, ref_idx, x_col_ctr, y_col_ctr, False, mv))

@@ -41,14 +41,14 @@ def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_
         kernel_v: Vertical kernel.
         out: Position of the residual in `Frame.s`.
     """
-    p, s = f.p, f.s
-    if p[fr.TRANSFORM_RANGE] > RANGE_OF_32_BITS:
+    s = f.s
+    if f.pic.log2_transform_range > RANGE_OF_32_BITS:
         inverse_transform_wide(f, log2_w, log2_h, kernel_h, kernel_v, out)
         return
     width, height = 1 << log2_w, 1 << log2_h
-    across, down = p[fr.LAST_X] + 1, p[fr.LAST_Y] + 1
-    shift = 5 + p[fr.TRANSFORM_RANGE] - p[fr.BIT_DEPTH]
-    least = -(1 << p[fr.TRANSFORM_RANGE])
+    across, down = f.current.last_x + 1, f.current.last_y + 1
+    shift = 5 + f.pic.log2_transform_range - f.pic.bit_depth
+    least = -(1 << f.pic.log2_transform_range)
     source = fr.COEFFICIENTS
     if height > 1:
         first, step = kernel_at(kernel_v, log2_h)
@@ -96,13 +96,13 @@ def inverse_transform_wide(f: Frame, log2_w: int, log2_h: int, kernel_h: int, ke
         kernel_v: Vertical kernel.
         out: Position of the residual in `Frame.s`.
     """
-    p, s = f.p, f.s
+    s = f.s
     width, height = 1 << log2_w, 1 << log2_h
-    across, down = p[fr.LAST_X] + 1, p[fr.LAST_Y] + 1
-    shift = 5 + p[fr.TRANSFORM_RANGE] - p[fr.BIT_DEPTH]
+    across, down = f.current.last_x + 1, f.current.last_y + 1
+    shift = 5 + f.pic.log2_transform_range - f.pic.bit_depth
     if width == 1 or height == 1:
         shift += 1
-    least = -(1 << p[fr.TRANSFORM_RANGE])
+    least = -(1 << f.pic.log2_transform_range)
     source = fr.COEFFICIENTS
     if height > 1:
         first, step = kernel_at(kernel_v, log2_h)
@@ -146,7 +146,7 @@ def inverse_lfnst(f: Frame, log2_w: int, log2_h: int, mode: int, index: int) -> 
         mode: Intra mode, -14 to 80.
         index: lfnst_idx, 1 or 2.
     """
-    p, s = f.p, f.s
+    s = f.s
     width = 1 << log2_w
     large = log2_w >= 3 and log2_h >= 3
     results = 48 if large else 16
@@ -158,7 +158,7 @@ def inverse_lfnst(f: Frame, log2_w: int, log2_h: int, mode: int, index: int) -> 
         kind = 3
     first = fr.LFNST_48_AT if large else fr.LFNST_16_AT
     first += (2 * kind + index - 1) * 16 * results
-    least = -(1 << p[fr.TRANSFORM_RANGE])
+    least = -(1 << f.pic.log2_transform_range)
     for i in range(results):
         total = 0
         for k in range(frequencies):
@@ -172,7 +172,7 @@ def inverse_lfnst(f: Frame, log2_w: int, log2_h: int, mode: int, index: int) -> 
         if mode > 34:
             x, y = y, x
         s[fr.COEFFICIENTS + y * width + x] = s[fr.HALF + i]
-    p[fr.LAST_X] = p[fr.LAST_Y] = side - 1
+    f.current.last_x = f.current.last_y = side - 1
 
 
 @compiled

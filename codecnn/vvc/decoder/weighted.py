@@ -5,7 +5,7 @@ import numpy as np
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame
-from codecnn.vvc.decoder.interpolation import U
+from codecnn.vvc.decoder.interpolation import U, ref_pic
 
 BCW_WEIGHTS = np.array([4, 5, 3, 10, -2], np.int64)
 """Weight of L1 by bcw_idx, in units of 1/8."""
@@ -44,10 +44,10 @@ def write_weighted(
         shift: Right shift.
         offset: Number added after the shift.
     """
-    p, s, planes = f.p, f.s, f.planes
-    peak = np.int32((1 << p[fr.BIT_DEPTH]) - 1)
-    stride = p[fr.STRIDE + component]
-    target = p[fr.PRED + component] + y * stride + x
+    s, planes = f.s, f.planes
+    peak = np.int32((1 << f.pic.bit_depth) - 1)
+    stride = f.pic.stride[component]
+    target = f.pic.pred[component] + y * stride + x
     w0, w1, a, o = np.int32(weight_0), np.int32(weight_1), np.int32(addend), np.int32(offset)
     for row in range(height):
         out = U(target + row * stride)
@@ -81,24 +81,23 @@ def combine(
         y: Row of the block in its component.
         width: Width of the block.
         height: Height of the block.
-        reference_0: Position of the entry of L0 in `Frame.p`, -1 if it is unused.
-        reference_1: Position of the entry of L1, -1 if it is unused.
+        reference_0: Reference picture list entry of L0, as `ref_pic` takes it, -1 if it is unused.
+        reference_1: Reference picture list entry of L1, -1 if it is unused.
         bcw: bcw_idx; 0 with CIIP.
         stride_0: Numbers of a row of the prediction from L0.
         stride_1: Numbers of a row of the prediction from L1, which is the first one if L0 is unused.
     """
-    p = f.p
-    shift = max(2, 14 - p[fr.BIT_DEPTH])
-    explicit = p[fr.WEIGHTED] and bcw == 0
-    log2 = p[fr.LOG2_DENOMINATOR_C] if component else p[fr.LOG2_DENOMINATOR]
-    at = fr.REF_WEIGHT + 2 * component
+    shift = max(2, 14 - f.pic.bit_depth)
+    explicit = f.slice.weighted_pred_flag and bcw == 0
+    log2_weight_denom = f.slice.log2_weight_denom[component]
     if reference_0 < 0 or reference_1 < 0:
         reference = max(reference_0, reference_1)
         only = stride_1 if reference_0 < 0 else stride_0
         weight, offset = 1, 0
         if explicit:
-            weight, offset = p[reference + at], p[reference + at + 1]
-            shift += log2
+            weighting = ref_pic(f, reference).weighting[component]
+            weight, offset = weighting.weight, weighting.offset
+            shift += log2_weight_denom
         write_weighted(f, component, x, y, width, height, only, 0, weight, 0, 1 << (shift - 1), shift, offset)
         return
     weight_0 = weight_1 = 1
@@ -110,7 +109,9 @@ def combine(
         shift += 2
         addend = 1 << (shift - 1)
     elif explicit:
-        weight_0, weight_1 = p[reference_0 + at], p[reference_1 + at]
-        shift += log2
-        addend = (p[reference_0 + at + 1] + p[reference_1 + at + 1] + 1) << (shift - 1)
+        first = ref_pic(f, reference_0).weighting[component]
+        second = ref_pic(f, reference_1).weighting[component]
+        weight_0, weight_1 = first.weight, second.weight
+        shift += log2_weight_denom
+        addend = (first.offset + second.offset + 1) << (shift - 1)
     write_weighted(f, component, x, y, width, height, stride_0, stride_1, weight_0, weight_1, addend, shift, 0)

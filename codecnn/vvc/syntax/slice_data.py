@@ -14,6 +14,7 @@ from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, compiled_once, pointer, source_digest
 from codecnn.base.errors import FormatError
+from codecnn.base.records import record_at
 from codecnn.vvc.syntax import log as lg
 from codecnn.vvc.syntax import state as st
 from codecnn.vvc.syntax.aps import AlfFilters
@@ -21,7 +22,7 @@ from codecnn.vvc.syntax.cabac import decode_terminating_one, start_decoder
 from codecnn.vvc.syntax.coding_tree import coding_tree_of_ctu
 from codecnn.vvc.syntax.contexts import CONTEXT_NUMBERS, initial_contexts
 from codecnn.vvc.syntax.intra import VERTICAL
-from codecnn.vvc.syntax.log import CTU_LOG_SIZE
+from codecnn.vvc.syntax.log import CODING_UNIT, CTU_LOG_SIZE, TRANSFORM_UNIT, CodingUnit, TransformUnit
 from codecnn.vvc.syntax.loop_filters import alf, sao
 from codecnn.vvc.syntax.picture_header import AlfSelection
 from codecnn.vvc.syntax.pictures import ParsedPicture, Slice
@@ -119,33 +120,34 @@ def logged_blocks(log: st.Ints, sps: SequenceParameterSet) -> Iterator[tuple[int
     least = 4, 4 << sps.log2_sub_width_c, 4 << sps.log2_sub_height_c
     at = 0
     while at < len(log):
-        unit = log[at : at + lg.UNIT_HEADER].tolist()
-        place = at + lg.UNIT_HEADER
-        first = 1 if unit[lg.U_TREE] == st.DUAL_CHROMA else 0
-        for _ in range(unit[lg.U_UNITS]):
-            tu = log[place : place + lg.BLOCK_HEADER].tolist()
-            for component in range(first, 3 if tu[lg.T_CHROMA] else 1):
-                yield _block(unit, tu, component, least)
-            place += lg.BLOCK_HEADER + sum(tu[lg.T_LEVELS :])
-        at += unit[lg.U_SIZE]
+        cu: CodingUnit = record_at(log, at, CODING_UNIT)
+        tu_at = at + lg.UNIT_HEADER
+        first = 1 if cu.tree == st.DUAL_CHROMA else 0
+        for _ in range(cu.num_transform_units):
+            tu: TransformUnit = record_at(log, tu_at, TRANSFORM_UNIT)
+            for component in range(first, 3 if tu.has_chroma else 1):
+                yield tuple(map(int, _block(cu, tu, component, least)))
+            tu_at += lg.BLOCK_HEADER + sum(int(tu.num_levels[component]) for component in range(3))
+        at += int(cu.length)
 
 
-def _block(unit: list[int], tu: list[int], component: int, least: tuple[int, int, int]) -> tuple[int, ...]:
-    cbf, ts = tu[lg.T_CODED] >> component & 1, tu[lg.T_SKIP] >> component & 1
-    nonzero, joint = tu[lg.T_LEVELS + component], tu[lg.T_JOINT]
+def _block(cu: CodingUnit, tu: TransformUnit, component: int, least: tuple[int, int, int]) -> tuple[int, ...]:
+    cbf, ts = tu.coded >> component & 1, tu.transform_skip >> component & 1
+    nonzero, joint = tu.num_levels[component], tu.joint
+    area = tu.x, tu.y, tu.width, tu.height
     if not component:
-        area = tu[lg.T_X : lg.T_H + 1]
-        kernels = (unit[lg.U_KERNEL_H], unit[lg.U_KERNEL_V]) if cbf and not ts else (st.DCT2, st.DCT2)
-        lfnst = unit[lg.U_LFNST] if cbf and not ts and min(area[2:]) >= least[0] else 0
-        bdpcm = _direction(unit[lg.U_BDPCM], unit[lg.U_MODE])
-        return component, *area, cbf, ts, unit[lg.U_MTS], *kernels, lfnst, bdpcm, 0, nonzero
+        kernels = (cu.tr_type_hor, cu.tr_type_ver) if cbf and not ts else (st.DCT2, st.DCT2)
+        lfnst = cu.lfnst_idx if cbf and not ts and min(tu.width, tu.height) >= least[0] else 0
+        bdpcm = _direction(cu.intra_bdpcm_luma_flag, cu.intra_pred_mode_y)
+        return component, *area, cbf, ts, cu.mts_idx, *kernels, lfnst, bdpcm, 0, nonzero
     # With sub-partitions (ISP) chroma has one block for the whole unit.
-    area = unit[lg.U_X : lg.U_H + 1] if unit[lg.U_ISP] else tu[lg.T_X : lg.T_H + 1]
+    if cu.isp_split_type:
+        area = cu.x, cu.y, cu.width, cu.height
     lfnst = 0
     # Chroma has LFNST only in a separate tree.
-    if cbf and not ts and unit[lg.U_TREE] != st.SINGLE and area[2] >= least[1] and area[3] >= least[2]:
-        lfnst = unit[lg.U_LFNST]
-    bdpcm = _direction(unit[lg.U_BDPCM_C], unit[lg.U_MODE_C])
+    if cbf and not ts and cu.tree != st.SINGLE and area[2] >= least[1] and area[3] >= least[2]:
+        lfnst = cu.lfnst_idx
+    bdpcm = _direction(cu.intra_bdpcm_chroma_flag, cu.intra_pred_mode_c)
     return component, *area, cbf, ts, 0, st.DCT2, st.DCT2, lfnst, bdpcm, joint, nonzero
 
 

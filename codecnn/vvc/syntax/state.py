@@ -70,11 +70,10 @@ CBF_ANY, PREVIOUS_CBF, INFER_CBF, TS_LUMA, TS_ANY, JOINT_ANY, KERNEL_H, KERNEL_V
 MIP_TRANSPOSED, CHROMA_MODE, COLOCATED_MODE, MTS_IDX, UNITS, ACT_FLAG, VECTOR_X, VECTOR_Y = _indices(8)
 LFNST_DC_ONLY, LFNST_ZERO_OUT, MTS_DC_ONLY, MTS_ZERO_OUT = _indices(4)
 
-# Motion of the current inter unit, in the order of the log from `log.U_SUBBLOCK` on.
+# Motion of the current inter unit, see `log.CodingUnit`.
 SUBBLOCK, POINTS, MERGE_IDX, MMVD_FLAG, MMVD_DISTANCE, MMVD_DIRECTION, GPM_FLAG, GPM_PARTITION = _indices(8)
 GPM_SECOND, DIRECTION, REF_IDX, MVP, SYMMETRIC, AMVR_SHIFT, BCW_IDX = (_indices(k)[0] for k in (1, 1, 2, 2, 1, 1, 1))
 MVDS = _indices(12)[0]
-MOTION_SIZE = MVDS + 12 - SUBBLOCK
 
 CU_FIRST, CU_LAST = SKIP, MVDS + 11
 """CBF_ANY and TS_ANY have one bit for each component (1 Y, 2 Cb, 4 Cr); JOINT_ANY is the largest joint Cb-Cr mode."""

@@ -5,21 +5,21 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.vvc.syntax import log as lg
+from codecnn.base.records import record_at
 from codecnn.vvc.syntax import state as st
-from codecnn.vvc.syntax.log import CTU_LOG_SIZE
+from codecnn.vvc.syntax.log import CODING_UNIT, CTU_LOG_SIZE
 from codecnn.vvc.syntax.pictures import ParsedPicture
 from codecnn.vvc.syntax.slice_data import BLOCK_COLUMNS, logged_blocks, parsed_ctus
 
 Rows = npt.NDArray[np.int32]
 
 _INTER = {
-    "subblock": lg.U_SUBBLOCK,
-    "mmvd": lg.U_MMVD,
-    "gpm_partition": lg.U_GPM_PARTITION,
-    "symmetric": lg.U_SYMMETRIC,
-    "amvr": lg.U_AMVR,
-    "bcw": lg.U_BCW,
+    "subblock": "subblock_flag",
+    "mmvd": "mmvd_merge_flag",
+    "gpm_partition": "merge_gpm_partition_idx",
+    "symmetric": "sym_mvd_flag",
+    "amvr": "amvr_shift",
+    "bcw": "bcw_idx",
 }
 
 INTER_COLUMNS = tuple(_INTER)
@@ -80,10 +80,11 @@ def _inter_rows(log: st.Ints, channels: Rows) -> Rows:
     The log also has the chroma unit of a local dual tree, which has no row.
     """
     rows = np.zeros((len(channels), len(_INTER)), np.int32)
-    at, row = 0, 0
+    at, row, fields = 0, 0, list(_INTER.values())
     while at < len(log) and row < len(rows):
-        if (log[at + lg.U_TREE] == st.DUAL_CHROMA) == channels[row]:
-            rows[row] = log[at + np.array(list(_INTER.values()))]
+        cu = record_at(log, at, CODING_UNIT)
+        if (cu.tree == st.DUAL_CHROMA) == channels[row]:
+            rows[row] = cu[fields].item()
             row += 1
-        at += int(log[at + lg.U_SIZE])
+        at += int(cu.length)
     return rows

@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tests.helpers.plain_decoder import SIDE, block_state, checked, deblocking, empty_frame, fr, lg, st
+from codecnn.base.records import record_at
+from tests.helpers.plain_decoder import SIDE, block_state, checked, deblocking, empty_frame, fr, lg, put_vectors, st
 
 FORMATS = ((1, 1), (1, 0), (0, 0))
 
@@ -55,26 +56,26 @@ def transform_blocks(rng, unit):
 
 def plain_edges(f, slices, units, maps, chroma):
     """Derive the edges of all cells from maps of units and transform blocks in samples."""
-    p, side = f.p, SIDE
+    side = SIDE
     out = np.zeros((4, side // 4, side // 4), np.int64)
     for horizontal, row, column in np.ndindex(2, side // 4, side // 4):
         y, x = 4 * row, 4 * column
         py, px = (y - 1, x) if horizontal else (y, x - 1)
         place = y if horizontal else x
-        if place == 0 or place in p[[fr.COLUMNS, fr.ROWS][horizontal] :][:3]:
+        if place == 0 or place in (f.slice.virtual_boundary_pos_x, f.slice.virtual_boundary_pos_y)[horizontal]:
             continue
-        q_region, p_region = (int(f.known[fr.LUMA_REGION, j >> 2, i >> 2]) - 1 for j, i in ((y, x), (py, px)))
+        q_region, p_region = (int(f.known[j >> 2, i >> 2].region[0]) - 1 for j, i in ((y, x), (py, px)))
         (q_slice, q_tile), (p_slice, p_tile) = (divmod(region, fr.SLICE_REGIONS) for region in (q_region, p_region))
-        if slices[q_slice, deblocking.SLICE_DISABLED]:
+        if slices[q_slice].disabled:
             continue
-        if q_tile != p_tile and not p[fr.ACROSS_TILES]:
+        if q_tile != p_tile and not f.slice.loop_filter_across_tiles:
             continue
-        if q_slice != p_slice and not (p[fr.ACROSS_SLICES] and slices[:, deblocking.SLICE_CROSSED].all()):
+        if q_slice != p_slice and not (f.slice.loop_filter_across_slices and slices["crossed"].all()):
             continue
         out[horizontal, row, column] = plain_luma_edge(f, units, maps, horizontal, (y, x), (py, px))
         unit_q, unit_p = (units[int(maps["unit"][at]) - 1] for at in ((y, x), (py, px)))
         size = "h" if horizontal else "w"
-        sub = int(p[fr.SUB_Y] if horizontal else p[fr.SUB_X])
+        sub = int(f.pic.log2_sub_height_c if horizontal else f.pic.log2_sub_width_c)
         if (place >> sub) % 8 or chroma["block"][y, x] == chroma["block"][py, px]:
             continue
         modes = unit_p.mode, unit_q.mode
@@ -136,13 +137,8 @@ def differ(f, p, q):
     """Return True if the motion of two samples differs as deblocking counts it."""
     motions = []
     for y, x in (p, q):
-        cell = f.motion[:, y >> 2, x >> 2].tolist()
-        pairs = [
-            (cell[fr.SLOT_0 + i], (cell[fr.MV_X0 + 2 * i], cell[fr.MV_Y0 + 2 * i]))
-            for i in range(2)
-            if cell[fr.SLOT_0 + i] >= 0
-        ]
-        motions.append(pairs)
+        cell = f.motion[y >> 2, x >> 2]
+        motions.append([(cell.slot[i], (cell.mv[i].x, cell.mv[i].y)) for i in range(2) if cell.slot[i] >= 0])
     first, second = motions
     if sorted(slot for slot, _ in first) != sorted(slot for slot, _ in second):
         return True
@@ -161,21 +157,22 @@ def differ(f, p, q):
 def test_edges_of_random_units(number):
     rng = np.random.default_rng(number)
     f = empty_frame(10)
-    p, side = f.p, SIDE
-    p[fr.CHROMA], p[fr.SUB_X], p[fr.SUB_Y] = 1, *FORMATS[number % 3]
-    p[fr.ACROSS_TILES], p[fr.ACROSS_SLICES] = number % 2, number < 3
+    side = SIDE
+    f.pic.sps_chroma_format_idc, f.pic.log2_sub_width_c, f.pic.log2_sub_height_c = 1, *FORMATS[number % 3]
+    f.slice.loop_filter_across_tiles, f.slice.loop_filter_across_slices = number % 2, number < 3
     if number == 4:
-        p[fr.COLUMNS], p[fr.ROWS] = 64, 72
-    f.motion[:] = rng.integers(-6, 7, f.motion.shape) * rng.integers(0, 2, f.motion.shape)
-    f.motion[fr.SLOT_0 : fr.SLOT_1 + 1] = rng.integers(-1, 2, (2, *f.motion.shape[1:]))
+        f.slice.virtual_boundary_pos_x[0], f.slice.virtual_boundary_pos_y[0] = 64, 72
+    shape = (*f.motion.shape, 4)
+    put_vectors(f.motion, rng.integers(-6, 7, shape) * rng.integers(0, 2, shape))
+    f.motion["slot"] = rng.integers(-1, 2, (*shape[:2], 2))
     # Two slices, the upper one of two tiles, each a part of another subpicture.
-    f.known[fr.LUMA_REGION, : side // 8] = 1
-    f.known[fr.LUMA_REGION, : side // 8, side // 8 :] = 2
-    f.known[fr.LUMA_REGION, side // 8 :] = 1 + fr.SLICE_REGIONS
-    slices = np.zeros((2, deblocking.SLICE_NUMBERS), np.int32)
-    slices[1, deblocking.SLICE_SUBPICTURE] = 1
-    slices[:, deblocking.SLICE_CROSSED] = (1, number != 1)
-    slices[0, deblocking.SLICE_DISABLED] = number == 5
+    regions = f.known["region"][..., 0]
+    regions[: side // 8] = 1
+    regions[: side // 8, side // 8 :] = 2
+    regions[side // 8 :] = 1 + fr.SLICE_REGIONS
+    slices = np.zeros(2, deblocking.DEBLOCKING_SLICE)
+    slices["subpicture"], slices["crossed"] = (0, 1), (1, number != 1)
+    slices[0].disabled = number == 5
     maps = {
         name: np.zeros((side, side), np.int64) for name in ("unit", "block", "coded", "cb", "cr", "w", "h", "vector")
     }
@@ -186,18 +183,14 @@ def test_edges_of_random_units(number):
         x, y, w, h = unit[:4]
         vector = [int(value) for value in rng.integers(-2, 0, 2)]
         f.log[: lg.UNIT_HEADER] = 0
-        f.log[lg.U_X : lg.U_H + 1] = unit[:4]
-        f.log[lg.U_PRED_MODE], f.log[lg.U_BDPCM] = unit.mode, unit.bdpcm
-        f.log[lg.U_BDPCM_C], f.log[lg.U_QP] = unit.bdpcm, index % 50
-        f.log[lg.U_VECTOR_X], f.log[lg.U_VECTOR_Y] = vector
-        f.log[lg.U_CIIP] = unit.ciip
-        cells = np.s_[y >> 2 : (y + h) >> 2, x >> 2 : (x + w) >> 2]
-        planes = (fr.MODEL, fr.MOTION_X, fr.MOTION_Y, fr.MOTION_W, fr.MOTION_H)
-        for plane, value in zip(planes, (unit.model, x, y, w, h), strict=True):
-            f.motion[plane][cells] = value
+        cu = record_at(f.log, 0, lg.CODING_UNIT)
+        cu.x, cu.y, cu.width, cu.height = unit[:4]
+        cu.pred_mode, cu.intra_bdpcm_luma_flag, cu.intra_bdpcm_chroma_flag = unit.mode, unit.bdpcm, unit.bdpcm
+        cu.qp_y, cu.ciip_flag, cu.bv.x, cu.bv.y = index % 50, unit.ciip, *vector
+        cells = f.motion[y >> 2 : (y + h) >> 2, x >> 2 : (x + w) >> 2]
         if unit.mode == st.MODE_INTER and unit.model == 0:
-            for plane in (*range(fr.MV_X0, fr.MV_Y1 + 1), fr.SLOT_0, fr.SLOT_1):
-                f.motion[plane][cells] = f.motion[plane, y >> 2, x >> 2]
+            cells[...] = cells[0, 0]
+        cells["model"], cells["x"], cells["y"], cells["width"], cells["height"] = unit.model, x, y, w, h
         area = np.s_[y : y + h, x : x + w]
         maps["unit"][area], maps["vector"][area] = index + 1, 100 * vector[0] + vector[1]
         blocks = transform_blocks(rng, unit)
@@ -224,9 +217,9 @@ def test_edges_of_random_units(number):
                 if len(blocks) < 4 or place == 3:
                     block_state.keep_chroma_block(f, *chroma_block, coded >> 1, 0)
     edges = np.zeros((4, side // 4, side // 4), np.int32)
-    checked(deblocking.derive_edges)(p, f.known, f.motion, slices, edges)
+    checked(deblocking.derive_edges)(f.pic, f.slice, f.known, f.motion, slices, edges)
     expected = plain_edges(f, slices, units, maps, chroma)
     for plane, name in enumerate(("luma V", "luma H", "chroma V", "chroma H")):
         np.testing.assert_array_equal(edges[plane], expected[plane], f"picture {number}, {name}")
     assert len(np.unique(edges[:2])) > 12, np.unique(edges[:2])
-    np.testing.assert_array_equal(f.known[fr.QP_Y], (maps["unit"][::4, ::4] - 1) % 50)
+    np.testing.assert_array_equal(f.known["qp"][..., 0], (maps["unit"][::4, ::4] - 1) % 50)

@@ -13,7 +13,17 @@ from tests.helpers.inter_scenes import (
     random_vector,
     wrapping,
 )
-from tests.helpers.plain_decoder import SIDE, Checked, fr, inter_prediction, intra_prediction, ip, st
+from tests.helpers.plain_decoder import (
+    SIDE,
+    as_checked,
+    fr,
+    inter_prediction,
+    intra_prediction,
+    ip,
+    put_vectors,
+    rc,
+    st,
+)
 
 
 @pytest.mark.parametrize("number", range(36))
@@ -28,7 +38,7 @@ def test_vectors_at_the_edges_and_far_outside(number):
         vectors[number % 2] = None
     if number % 5 == 0:
         vectors = [None if vector is None else (vector[0] | 8, vector[1] | 8) for vector in vectors]
-    scene.unit(place, tuple(vectors), {fr.UNIT_HALF: half})
+    scene.unit(place, tuple(vectors), {"hpel_if_idx": half})
     inter_prediction.predict_inter_unit(scene.f)
     for component in range(3):
         kind = ip.HALF_SAMPLE if half and component == 0 else ip.REGULAR
@@ -45,11 +55,11 @@ def test_padding_of_subpictures_and_horizontal_wraparound(number):
     left, right, top, bottom = 64, 128, 32, 128
     offset = SIDE - 8 * int(rng.integers(0, 4))
     if number % 2:
-        scene.p[fr.TREATED_AS_PICTURE] = 1
-        scene.p[fr.SUBPICTURE_LEFT], scene.p[fr.SUBPICTURE_RIGHT] = left, right
-        scene.p[fr.SUBPICTURE_TOP], scene.p[fr.SUBPICTURE_BOTTOM] = top, bottom
+        scene.slice.subpic_treated_as_pic = 1
+        scene.slice.subpic_left, scene.slice.subpic_right = left, right
+        scene.slice.subpic_top, scene.slice.subpic_bottom = top, bottom
     else:
-        scene.p[fr.WRAPAROUND] = offset
+        scene.slice.ref_wraparound_offset = offset
     scene.unit(place, (vectors[0], vectors[1]))
     inter_prediction.predict_inter_unit(scene.f)
     for component in range(3):
@@ -92,15 +102,15 @@ def test_explicit_weights_and_bcw(number):
     if number % 4 < 2:
         vectors[number % 4] = None
     logs = int(rng.integers(0, 8)), int(rng.integers(0, 8))
-    scene.p[fr.WEIGHTED] = 1
-    scene.p[fr.LOG2_DENOMINATOR], scene.p[fr.LOG2_DENOMINATOR_C] = logs
+    scene.slice.weighted_pred_flag = 1
+    scene.slice.log2_weight_denom[:] = logs[0], logs[1], logs[1]
     weights = rng.integers(-128, 128, (2, 3)) + (1 << logs[0])
     offsets = rng.integers(-128, 128, (2, 3)) << (bit_depth - 8)
     for entry in range(2):
-        at = scene.entry(entry) + fr.REF_WEIGHT
-        scene.p[at : at + 6 : 2], scene.p[at + 1 : at + 7 : 2] = weights[entry], offsets[entry]
+        weighting = scene.entry(entry).weighting
+        weighting["weight"], weighting["offset"] = weights[entry], offsets[entry]
     place = random_place(rng)
-    scene.unit(place, (vectors[0], vectors[1]), {fr.UNIT_BCW: bcw})
+    scene.unit(place, (vectors[0], vectors[1]), {"bcw_idx": bcw})
     inter_prediction.predict_inter_unit(scene.f)
     used = [entry for entry in range(2) if vectors[entry] is not None]
     for component in range(3):
@@ -128,8 +138,8 @@ def test_luma_alone_is_mapped_forward(bit_depth):
     words = rng.integers(1 << (bit_depth - 6), 1 << (bit_depth - 4), 16)
     pivot = np.concatenate([[0], words.cumsum()])
     scale = (words * 2048 + (1 << (bit_depth - 5))) >> (bit_depth - 4)
-    scene.p[fr.LMCS] = 1
-    scene.p[fr.PIVOT : fr.PIVOT + 17], scene.p[fr.LUMA_SCALE : fr.LUMA_SCALE + 16] = pivot, scale
+    scene.f.slice.sh_lmcs_used_flag = 1
+    scene.f.slice.lmcs_pivot[:], scene.f.slice.scale_coeff[:] = pivot, scale
     place, vectors = (32, 16, 16, 32), (random_vector(rng), None)
     scene.unit(place, vectors)
     inter_prediction.predict_inter_unit(scene.f)
@@ -140,9 +150,10 @@ def test_luma_alone_is_mapped_forward(bit_depth):
 
 def test_an_entry_without_a_picture_is_a_fault_and_reads_nothing():
     scene = Scene(np.random.default_rng(0), 10)
-    scene.unit((0, 0, 16, 16), ((5, 5), None), {fr.UNIT_REF: 7})
+    scene.unit((0, 0, 16, 16), ((5, 5), None))
+    scene.f.unit.motion.ref_idx[0] = 7
     inter_prediction.predict_inter_unit(scene.f)
-    assert scene.p[fr.FAULT] == fr.FAULT_REFERENCE
+    assert scene.f.current.fault == rc.FAULT_REFERENCE
     assert (scene.result(0, (0, 0, 16, 16)) == 512).all()
 
 
@@ -151,17 +162,16 @@ def test_subblocks_with_references_and_vectors_of_their_own(sub):
     rng = np.random.default_rng(0)
     scene = Scene(rng, 10, sub)
     place = (32, 64, 32, 16)
-    scene.unit(place, ((0, 0), (0, 0)), {fr.UNIT_KIND: fr.KIND_TEMPORAL_SUBBLOCKS})
+    scene.unit(place, ((0, 0), (0, 0)), {"kind": rc.KIND_TEMPORAL_SUBBLOCKS})
     for number, block in enumerate(blocks_of(place, 8)):
         x, y, width, height = block
         vectors = [random_vector(rng), random_vector(rng)]
         if number % 3:
             vectors[number % 2] = None
-        cells = np.s_[y >> 2 : (y + height) >> 2, x >> 2 : (x + width) >> 2]
+        cells = scene.f.motion[y >> 2 : (y + height) >> 2, x >> 2 : (x + width) >> 2]
+        put_vectors(cells, np.array([value for vector in vectors for value in vector or (0, 0)]))
         for i in range(2):
-            scene.f.motion[fr.REF_0 + i][cells] = -1 if vectors[i] is None else i
-            for axis in range(2):
-                scene.f.motion[2 * i + axis][cells] = 0 if vectors[i] is None else vectors[i][axis]
+            cells["ref_idx"][..., i] = -1 if vectors[i] is None else i
         inter_prediction.predict_inter_unit(scene.f)
         for component in range(3):
             expected = default_weighted(scene.expected(component, block, vectors), 10)
@@ -209,7 +219,7 @@ def test_geometric_partitions(partition):
     width, height = shapes[partition % len(shapes)]
     place = (64, 32, width, height)
     vectors = (random_vector(rng), random_vector(rng))
-    facts = {fr.UNIT_KIND: fr.KIND_GEOMETRIC, fr.UNIT_PARTITION: partition, fr.UNIT_POINTS: 2}
+    facts = {"kind": rc.KIND_GEOMETRIC, "merge_gpm_partition_idx": partition, "part_list": (0, 1)}
     scene.unit(place, vectors, facts)
     inter_prediction.predict_inter_unit(scene.f)
     for component in range(3):
@@ -229,17 +239,17 @@ def test_combined_inter_and_intra_prediction(number):
     place = [(32, 16, 16, 8), (32, 16, 4, 16), (0, 64, 64, 64)][number % 3]
     x, y, width, height = place
     vectors = (random_vector(rng), random_vector(rng))
-    scene.f.known[fr.BLOCKS] = st.MODE_INTER
+    scene.f.known["block"][..., 0] = st.MODE_INTER
     if number & 1 and x:
-        scene.f.known[fr.BLOCKS, (y + height - 1) >> 2, (x - 1) >> 2] = st.MODE_INTRA
+        scene.f.known[(y + height - 1) >> 2, (x - 1) >> 2].block[0] = st.MODE_INTRA
     if number & 2:
-        scene.f.known[fr.BLOCKS, (y - 1) >> 2, (x + width - 1) >> 2] = st.MODE_INTRA
+        scene.f.known[(y - 1) >> 2, (x + width - 1) >> 2].block[0] = st.MODE_INTRA
     neighbours = int(number & 1 and x > 0) + (number >> 1 & 1)
-    scene.p[fr.LMCS] = number >> 2
+    scene.f.slice.sh_lmcs_used_flag = number >> 2
     pivot = np.concatenate([[0], rng.integers(16, 64, 16).cumsum()])
     scale = np.diff(pivot) * 32
-    scene.p[fr.PIVOT : fr.PIVOT + 17], scene.p[fr.LUMA_SCALE : fr.LUMA_SCALE + 16] = pivot, scale
-    scene.unit(place, vectors, {fr.UNIT_CIIP: 1, fr.UNIT_BCW: 3, fr.UNIT_MERGE: 1})
+    scene.f.slice.lmcs_pivot[:], scene.f.slice.scale_coeff[:] = pivot, scale
+    scene.unit(place, vectors, {"ciip_flag": 1, "bcw_idx": 3, "general_merge_flag": 1})
     inter_prediction.predict_inter_unit(scene.f)
     results = [scene.result(component, place).copy() for component in range(3)]
     for component in range(3):
@@ -256,22 +266,23 @@ def test_combined_inter_and_intra_prediction(number):
 
 @pytest.mark.parametrize("number", range(48))
 def test_positions_stay_inside_their_arrays_whatever_the_numbers(number):
-    kinds = (fr.KIND_REGULAR, fr.KIND_AFFINE, fr.KIND_TEMPORAL_SUBBLOCKS, fr.KIND_GEOMETRIC)
+    kinds = (rc.KIND_REGULAR, rc.KIND_AFFINE, rc.KIND_TEMPORAL_SUBBLOCKS, rc.KIND_GEOMETRIC)
     rng = np.random.default_rng(number)
     size = tuple(int(8 * rng.integers(1, 40)) for _ in range(2))
     scene = Scene(rng, 10, SUBSAMPLINGS[number % 3], (size, (SIDE, SIDE)))
-    scene.p[[fr.BDOF, fr.DMVR, fr.PROF, fr.TREATED_AS_PICTURE]] = rng.integers(0, 2, 4)
-    edges = [fr.SUBPICTURE_LEFT, fr.SUBPICTURE_TOP, fr.SUBPICTURE_RIGHT, fr.SUBPICTURE_BOTTOM]
-    scene.p[edges] = rng.integers(0, SIDE + 1, 4)
-    scene.p[fr.WRAPAROUND] = rng.integers(0, 3 * SIDE)
-    scene.p[scene.entry(0) + fr.REF_SCALED] = rng.integers(0, 2)
-    scene.p[scene.entry(0) + fr.REF_SCALE_X : scene.entry(0) + fr.REF_SCALE_Y + 1] = rng.integers(0, 1 << 18, 2)
+    s, entry, cells = scene.slice, scene.entry(0), scene.f.motion
+    s.bdof_enabled, s.dmvr_enabled, s.prof_enabled, s.subpic_treated_as_pic = rng.integers(0, 2, 4)
+    s.subpic_left, s.subpic_top, s.subpic_right, s.subpic_bottom = rng.integers(0, SIDE + 1, 4)
+    s.ref_wraparound_offset = rng.integers(0, 3 * SIDE)
+    entry.scaled, (entry.scale_x, entry.scale_y) = rng.integers(0, 2), rng.integers(0, 1 << 18, 2)
     far = rng.integers(-(1 << 17), 1 << 17, 4).tolist()
-    scene.f.motion[:4] = rng.integers(-(1 << 17), 1 << 17, scene.f.motion[:4].shape)
-    scene.f.motion[fr.REF_0 : fr.REF_1 + 1] = rng.integers(-1, 17, scene.f.motion[:2].shape)
+    put_vectors(cells, rng.integers(-(1 << 17), 1 << 17, (*cells.shape, 4)))
+    cells["ref_idx"] = rng.integers(-1, 17, (*cells.shape, 2))
     place = (64, 64, int(2 ** rng.integers(3, 6)), int(2 ** rng.integers(3, 6)))
-    facts = {fr.UNIT_KIND: kinds[number % 4], fr.UNIT_PARTITION: int(rng.integers(0, 64))}
-    scene.unit(place, ((far[0], far[1]), (far[2], far[3])), facts | {fr.UNIT_MERGE: 1, fr.UNIT_BCW: number % 7})
-    scene.p[fr.MOTION_OF_UNIT + fr.UNIT_POINTS] = rng.integers(0, 4)
-    scene.p[fr.MOTION_OF_UNIT + fr.UNIT_CONTROL :][:12] = rng.integers(-(1 << 17), 1 << 17, 12)
-    inter_prediction.predict_inter_unit(fr.Frame(*(numbers.view(Checked) for numbers in scene.f)))
+    facts = {"kind": kinds[number % 4], "merge_gpm_partition_idx": int(rng.integers(0, 64))}
+    facts |= {"general_merge_flag": 1, "bcw_idx": number % 7, "motion_model_idc": int(rng.integers(0, 4))}
+    scene.unit(place, ((far[0], far[1]), (far[2], far[3])), facts)
+    scene.f.unit.part_list[:] = rng.integers(0, 2, 2)
+    for axis in "xy":
+        scene.f.unit.cp_mv[axis] = rng.integers(-(1 << 17), 1 << 17, (2, 3))
+    inter_prediction.predict_inter_unit(fr.Frame(*map(as_checked, scene.f)))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from codecnn.base.records import record_at
 from codecnn.vvc.intra import predict_modes_reference
 from tests.helpers.plain_decoder import (
     SIDE,
@@ -162,7 +163,7 @@ def linear_model(pairs, bit_depth):
 @pytest.mark.parametrize("smooth", [0, 3])
 def test_linear_model_inside_and_at_the_edges_of_picture_and_ctu(sub, collocated, width, height, smooth):
     f, recon, pred = random_frame(np.random.default_rng(width * height), 10, sub, smooth)
-    f.p[fr.COLLOCATED], f.p[fr.LOG2_CTU] = collocated, 5
+    f.pic.sps_chroma_vertical_collocated_flag, f.pic.ctb_log2_size_y = collocated, 5
     for x, y in ((40, 24), (0, 24), (40, 0), (0, 0), (40, 32 >> sub[1])):
         for mode in (67, 68, 69):
             cross_component.predict_from_luma(f, 1, x, y, width, height, mode)
@@ -176,10 +177,10 @@ def test_linear_model_inside_and_at_the_edges_of_picture_and_ctu(sub, collocated
 def unit_in_log(f, x, y, width, height, mode, facts):
     """Write a coding unit without transform units to the beginning of the log."""
     f.log[: lg.UNIT_HEADER] = 0
-    f.log[lg.U_X], f.log[lg.U_Y], f.log[lg.U_W], f.log[lg.U_H] = x, y, width, height
-    f.log[lg.U_PRED_MODE], f.log[lg.U_TREE] = mode, st.SINGLE
-    for position, value in facts.items():
-        f.log[position] = value
+    cu = record_at(f.log, 0, lg.CODING_UNIT)
+    cu.x, cu.y, cu.width, cu.height, cu.pred_mode, cu.tree = x, y, width, height, mode, st.SINGLE
+    for field, value in facts.items():
+        setattr(cu, field, value)
 
 
 def palette_samples(values, qp, least_qp, bit_depth):
@@ -195,11 +196,11 @@ def palette_samples(values, qp, least_qp, bit_depth):
 def test_palette_units_with_escape_values(bit_depth, sub, qp):
     rng = np.random.default_rng(qp)
     f, recon, pred = random_frame(rng, bit_depth, sub)
-    f.p[fr.MIN_QP_TS] = 4
+    f.pic.min_qp_prime_ts = 4
     offset = 6 * (bit_depth - 8)
     for kind in range(3):
-        f.p[fr.QP_TABLE + fr.QP_TABLE_SIZE * kind :][: 64 + offset] = np.arange(-offset, 64)
-    unit_in_log(f, 64, 32, 16, 8, st.MODE_PALETTE, {lg.U_QP: qp})
+        f.pic.chroma_qp_table[kind, : 64 + offset] = np.arange(-offset, 64)
+    unit_in_log(f, 64, 32, 16, 8, st.MODE_PALETTE, {"qp_y": qp})
     at = lg.UNIT_HEADER
     expected = []
     for component in range(3):
@@ -222,14 +223,14 @@ def test_block_copy_and_a_vector_to_samples_that_are_not_reconstructed(sub):
     rng = np.random.default_rng(0)
     f, recon, pred = random_frame(rng, 10, sub)
     before = [plane.copy() for plane in recon]
-    unit_in_log(f, 64, 64, 16, 8, st.MODE_IBC, {lg.U_VECTOR_X: -24, lg.U_VECTOR_Y: -16})
+    unit_in_log(f, 64, 64, 16, 8, st.MODE_IBC, {"bv": (-24, -16)})
     coding_units.block_copy_unit(f)
     for component in range(3):
         sx, sy = sub if component else (0, 0)
         source = before[component][48 >> sy : 56 >> sy, 40 >> sx : 56 >> sx]
         for plane in (recon[component], pred[component]):
             np.testing.assert_array_equal(plane[64 >> sy : 72 >> sy, 64 >> sx : 80 >> sx], source)
-    assert not f.p[fr.FAULT]
-    f.known[fr.LUMA_REGION, 10:14, 10:14] = 0
+    assert not f.current.fault
+    f.known["region"][10:14, 10:14, 0] = 0
     coding_units.block_copy_unit(f)
-    assert f.p[fr.FAULT]
+    assert f.current.fault

@@ -3,18 +3,21 @@
 import numpy as np
 import pytest
 
+from codecnn.base.records import record_at
 from codecnn.vvc.syntax import CTU_LOG_SIZE, parsed_ctus, read_pictures
 from tests.helpers.motion_traces import traced_pictures
 from tests.helpers.plain_decoder import (
     empty_frame,
-    fr,
     geometric_motion,
     lg,
     motion,
     new_frame,
+    put_vectors,
+    rc,
     references,
     st,
     temporal_motion,
+    vectors_of,
 )
 
 
@@ -26,43 +29,45 @@ def derived_motion(stream):
         lists = []
         for ctus in parsed_ctus(picture, 4 * CTU_LOG_SIZE):
             if ctus.number == len(lists):
-                put_references(f.p, ctus.part)
-                lists.append(f.p[fr.LISTS_OF_REFERENCES :][: 2 * 16 * fr.REFERENCE].copy())
-                if f.p[fr.TEMPORAL]:
+                put_references(f.slice, ctus.part)
+                lists.append(np.array(f.slice.ref_pic_list))
+                if f.slice.ph_temporal_mvp_enabled_flag:
                     which, index = ctus.part.header.collocated
                     f = f._replace(collocated=stored[picture.cvs, ctus.part.references[which][index][1]])
             f = f._replace(log=ctus.log)
             unit = 0
             while unit < len(ctus.log):
-                header = ctus.log[unit : unit + lg.UNIT_HEADER].tolist()
-                f.p[fr.UNIT], f.p[fr.REGION] = unit, header[lg.U_REGION]
-                if header[lg.U_PRED_MODE] == st.MODE_INTER:
+                cu = record_at(ctus.log, unit, lg.CODING_UNIT)
+                f.current.cu_at, f.current.region = unit, cu.region
+                if cu.pred_mode == st.MODE_INTER:
                     motion.derive_motion(f)
-                if header[lg.U_TREE] != st.DUAL_CHROMA:
-                    references.mark(f, False, *header[lg.U_X : lg.U_H + 1])
-                unit += header[lg.U_SIZE]
-        assert not f.p[fr.FAULT]
+                if cu.tree != st.DUAL_CHROMA:
+                    references.mark(f, False, cu.x, cu.y, cu.width, cu.height)
+                unit += int(cu.length)
+        assert not f.current.fault
         stored[picture.cvs, picture.poc] = temporal_motion.stored_motion(f, lists)
         yield picture.poc, f.motion
 
 
-def put_references(p, part):
-    """Set the numbers of `Frame.p` that motion depends on."""
+def put_references(s, part):
+    """Set the values of the slice that motion depends on."""
     h, ph = part.header, part.picture_header
-    sps = ph.sps
-    p[fr.POC], p[fr.SLICE_IS_B] = part.poc, h.slice_type == "B"
-    p[fr.ACTIVE_0], p[fr.ACTIVE_1] = h.num_ref_idx_active
+    sps, pps = ph.sps, ph.pps
+    s.poc, s.is_b = part.poc, h.slice_type == "B"
+    s.num_ref_idx_active[:] = h.num_ref_idx_active
     for which, entries in enumerate(part.references):
         for index, (long_term, poc) in enumerate(entries):
-            at = fr.LISTS_OF_REFERENCES + fr.REFERENCE * (16 * which + index)
-            p[at + fr.REF_POC], p[at + fr.REF_LONG_TERM] = poc, long_term
-    p[fr.TEMPORAL] = ph.ph_temporal_mvp_enabled_flag and h.slice_type != "I"
-    p[fr.COLLOCATED_LIST], p[fr.COLLOCATED_ENTRY] = h.collocated
-    p[fr.NO_BACKWARD] = all(poc <= part.poc for entries in part.references for _, poc in entries)
-    p[fr.TEMPORAL_SUBBLOCKS], p[fr.MAX_MERGE] = sps.sps_sbtmvp_enabled_flag, sps.max_num_merge_cand
-    p[fr.PARALLEL_LEVEL], p[fr.MMVD_FULL_SAMPLES] = sps.log2_parallel_merge_level, ph.ph_mmvd_fullpel_only_flag
-    p[fr.AFFINE], p[fr.AFFINE_SIX] = sps.sps_affine_enabled_flag, sps.sps_6param_affine_enabled_flag
-    p[fr.SUBPICTURE_RIGHT], p[fr.SUBPICTURE_BOTTOM] = p[fr.WIDTH], p[fr.HEIGHT]
+            entry = s.ref_pic_list[which, index]
+            entry.poc, entry.long_term = poc, long_term
+    s.ph_temporal_mvp_enabled_flag = ph.ph_temporal_mvp_enabled_flag and h.slice_type != "I"
+    s.collocated_list, s.collocated_ref_idx = h.collocated
+    s.no_backward_pred_flag = all(poc <= part.poc for entries in part.references for _, poc in entries)
+    s.sps_sbtmvp_enabled_flag, s.max_num_merge_cand = sps.sps_sbtmvp_enabled_flag, sps.max_num_merge_cand
+    s.log2_par_mrg_level = sps.log2_parallel_merge_level
+    s.ph_mmvd_fullpel_only_flag = ph.ph_mmvd_fullpel_only_flag
+    s.sps_affine_enabled_flag = sps.sps_affine_enabled_flag
+    s.sps_6param_affine_enabled_flag = sps.sps_6param_affine_enabled_flag
+    s.subpic_right, s.subpic_bottom = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
 
 
 @pytest.mark.parametrize("name", ["tinyclip128x64_ld_qp37", "tinyclip128x64_ra_qp37"])
@@ -72,11 +77,10 @@ def test_vectors_of_streams_equal_those_that_vtm_traces(golden_file, name):
     for expected, (poc, cells) in zip(traced, derived, strict=True):
         assert poc == expected.poc
         for (x, y, which), vector in expected.vectors.items():
-            cell = cells[:, y >> 2, x >> 2]
-            assert cell[fr.REF_0 + which] >= 0, (poc, x, y, which)
-            actual = tuple(cell[fr.MV_X0 + 2 * which : fr.MV_X0 + 2 * which + 2].tolist())
-            assert actual == vector, (poc, x, y, which)
-        assert len(expected.vectors) == np.count_nonzero(cells[fr.REF_0 : fr.REF_1 + 1] >= 0)
+            cell = cells[y >> 2, x >> 2]
+            assert cell.ref_idx[which] >= 0, (poc, x, y, which)
+            assert (cell.mv[which].x, cell.mv[which].y) == vector, (poc, x, y, which)
+        assert len(expected.vectors) == np.count_nonzero(cells["ref_idx"] >= 0)
 
 
 def test_compression_of_all_vectors_of_18_bits():
@@ -113,21 +117,20 @@ def test_geometric_partitions_are_20_angles_with_distances_of_which_no_pair_come
 def test_order_of_the_history():
     """A sixth entry removes the oldest one, a known one moves to the end."""
     f = empty_frame(8)
-    unit = fr.MOTION_OF_UNIT
-    f.p[unit + fr.UNIT_W] = f.p[unit + fr.UNIT_H] = 8
-    f.p[fr.PARALLEL_LEVEL] = 2
-    at = fr.NEIGHBOURS
-    f.p[at + fr.C_REF_1] = -1
+    f.unit.width = f.unit.height = 8
+    f.slice.log2_par_mrg_level = 2
+    current, hmvp = f.unit.motion, f.candidates.hmvp_cand_list
+    current.ref_idx[1] = -1
     entries = []
     for vector in (1, 2, 3, 4, 5, 6, 3, 6, 7):
-        f.p[at] = vector
-        motion.update_history(f, at)
-        entries.append([int(f.p[fr.HISTORY + fr.CANDIDATE * i]) for i in range(f.p[fr.HISTORY_COUNT])])
+        current.mv[0].x = vector
+        motion.update_history(f, current)
+        entries.append([int(hmvp[i].mv[0].x) for i in range(f.candidates.num_hmvp_cand)])
     assert entries[4:] == [[1, 2, 3, 4, 5], [2, 3, 4, 5, 6], [2, 4, 5, 6, 3], [2, 4, 5, 3, 6], [4, 5, 3, 6, 7]]
-    f.p[fr.PARALLEL_LEVEL] = 4
-    f.p[at] = 8
-    motion.update_history(f, at)
-    assert f.p[fr.HISTORY + 4 * fr.CANDIDATE] == 7, "a unit inside a merge estimation region is left out"
+    f.slice.log2_par_mrg_level = 4
+    current.mv[0].x = 8
+    motion.update_history(f, current)
+    assert hmvp[4].mv[0].x == 7, "a unit inside a merge estimation region is left out"
 
 
 @pytest.mark.parametrize(("index", "weight"), [(0, 1), (1, 0)])
@@ -135,17 +138,20 @@ def test_candidate_after_the_constructed_ones_has_no_motion(index, weight):
     """The unit lies at the top of the picture, beside a bi-directional unit with bcw_idx 1."""
     f, log = empty_frame(8), np.zeros(lg.UNIT_HEADER, np.int64)
     f = f._replace(log=log)
-    f.p[fr.SLICE_IS_B], f.p[fr.ACTIVE_0], f.p[fr.ACTIVE_1] = 1, 1, 1
-    f.p[fr.AFFINE], f.p[fr.AFFINE_SIX], f.p[fr.PARALLEL_LEVEL] = 1, 1, 2
-    f.known[fr.LUMA_REGION] = 0
+    f.slice.is_b = f.slice.sps_affine_enabled_flag = f.slice.sps_6param_affine_enabled_flag = 1
+    f.slice.num_ref_idx_active[:] = 1
+    f.slice.log2_par_mrg_level = 2
+    f.known["region"][..., 0] = 0
     references.mark(f, False, 0, 0, 16, 32)
-    f.motion[:, :8, :4] = 0
-    f.motion[fr.MV_X0 : fr.MV_Y1 + 1, :8, :4], f.motion[fr.BCW, :8, :4] = 40, 1
-    log[lg.U_X], log[lg.U_W], log[lg.U_H], log[lg.U_PRED_MODE] = 16, 32, 32, st.MODE_INTER
-    log[lg.U_MERGE], log[lg.U_SUBBLOCK], log[lg.U_MERGE_IDX] = 1, 1, index
+    f.motion[:8, :4] = np.zeros(1, f.motion.dtype)
+    f.motion["bcw_idx"][:8, :4] = 1
+    put_vectors(f.motion[:8, :4], np.full(4, 40))
+    cu = record_at(log, 0, lg.CODING_UNIT)
+    cu.x, cu.width, cu.height, cu.pred_mode = 16, 32, 32, st.MODE_INTER
+    cu.general_merge_flag, cu.subblock_flag, cu.merge_idx = 1, 1, index
     motion.derive_motion(f)
-    assert f.p[fr.MOTION_OF_UNIT + fr.UNIT_BCW] == weight
-    assert f.p[fr.MOTION_OF_UNIT + fr.UNIT_KIND] == fr.KIND_AFFINE
-    vectors = f.motion[fr.MV_X0 : fr.MV_Y1 + 1, :8, 4:12]
-    assert (vectors == (0 if index else 40)).all()
-    assert (f.motion[fr.BCW, :8, 4:12] == weight).all()
+    assert f.unit.motion.bcw_idx == weight
+    assert f.unit.kind == rc.KIND_AFFINE
+    cells = f.motion[:8, 4:12]
+    assert (vectors_of(cells) == (0 if index else 40)).all()
+    assert (cells["bcw_idx"] == weight).all()

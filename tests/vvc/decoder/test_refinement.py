@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.inter_scenes import SUBSAMPLINGS, Scene, blocks_of, default_weighted, interpolated, random_vector
-from tests.helpers.plain_decoder import fr, inter_prediction, ip, refinement
+from tests.helpers.plain_decoder import inter_prediction, ip, put_vectors, rc, refinement, vectors_of
 
 
 def bordered(plane, place, vector, *, bit_depth, **options):
@@ -55,20 +55,24 @@ def test_optical_flow_and_what_switches_it_off(number):
     rng = np.random.default_rng(number)
     bit_depth = (8, 10, 12)[number % 3]
     scene = Scene(rng, bit_depth, smooth=(0, 2, 6)[number % 3])
-    scene.p[fr.BDOF] = 1
+    scene.slice.bdof_enabled = 1
     place = [(16, 32, 16, 8), (0, 0, 8, 16), (32, 16, 32, 32), (160, 176, 32, 16)][number % 4]
     vectors, half = (random_vector(rng), random_vector(rng)), number % 2
-    scene.unit(place, vectors, {fr.UNIT_HALF: half})
+    scene.unit(place, vectors, {"hpel_if_idx": half})
     kind = ip.HALF_SAMPLE if half else ip.REGULAR
     off = number >= 8
     if off:
         entry = scene.entry(number % 2)
-        changes = [(fr.BDOF, 0), (fr.MOTION_OF_UNIT + fr.UNIT_SYMMETRIC, 1), (entry + fr.REF_POC, 5)]
-        changes += [(entry + fr.REF_LONG_TERM, 1), (fr.MOTION_OF_UNIT + fr.UNIT_BCW, 0), (fr.BDOF, 0)]
-        at, value = changes[number % 6]
-        scene.p[at] = value
-        if number % 6 == 4:
-            scene.p[fr.WEIGHTED] = scene.p[entry + fr.REF_WEIGHTED] = 1
+        if number % 6 == 1:
+            scene.f.unit.sym_mvd_flag = 1
+        elif number % 6 == 2:
+            entry.poc = 5
+        elif number % 6 == 3:
+            entry.long_term = 1
+        elif number % 6 == 4:
+            scene.slice.weighted_pred_flag = entry.weighted = 1
+        else:
+            scene.slice.bdof_enabled = 0
     inter_prediction.predict_inter_unit(scene.f)
     for component in range(3):
         expected = default_weighted(
@@ -178,16 +182,16 @@ def test_refined_vectors_and_samples_padded_around_the_first_vectors(bit_depth):
                 copy = copy + rng.integers(0, 2 if number % 4 == 1 else 8, copy.shape)
                 copy = copy.clip(0, (1 << bit_depth) - 1)
                 scene.planes[1][component][:] = copy
-                at = scene.p[entry + fr.REF_AT + component]
+                at = entry.start[component]
                 scene.f.references[at : at + copy.size] = copy.ravel()
             # The copy fits if the second vector is further by the shift and twice the difference.
             vectors = (
                 vectors[0],
                 tuple(v + 16 * s + d for v, s, d in zip(vectors[0], shift[::-1], extra, strict=True)),
             )
-        scene.p[fr.DMVR], scene.p[fr.BDOF] = 1, number % 2
+        scene.slice.dmvr_enabled, scene.slice.bdof_enabled = 1, number % 2
         place = [(16, 32, 16, 8), (0, 0, 8, 16), (32, 16, 32, 32), (160, 176, 32, 16)][number % 7 % 4]
-        scene.unit(place, vectors, {fr.UNIT_MERGE: 1})
+        scene.unit(place, vectors, {"general_merge_flag": 1})
         inter_prediction.predict_inter_unit(scene.f)
         for block in blocks_of(place, 16):
             x, y, width, height = block
@@ -196,9 +200,9 @@ def test_refined_vectors_and_samples_padded_around_the_first_vectors(bit_depth):
             refined += dx != 0 or dy != 0
             without_flow += cost < 2 * width * height and number % 2
             moved = [(vectors[i][0] + (1 - 2 * i) * dx, vectors[i][1] + (1 - 2 * i) * dy) for i in range(2)]
-            stored = scene.f.motion[fr.TEMPORAL_X0 : fr.TEMPORAL_X0 + 4, y >> 2 : (y + height) >> 2, x >> 2]
-            np.testing.assert_array_equal(stored[:, 0], [*moved[0], *moved[1]])
-            assert (stored == stored[:, :1]).all()
+            stored = vectors_of(scene.f.motion[y >> 2 : (y + height) >> 2, x >> 2], "dmvr_mv")
+            np.testing.assert_array_equal(stored[0], [*moved[0], *moved[1]])
+            assert (stored == stored[:1]).all()
             for component in range(3):
                 predictions = []
                 for i in range(2):
@@ -270,14 +274,15 @@ def test_affine_units_with_and_without_refinement(bit_depth):
         place = [(16, 32, 16, 16), (0, 0, 32, 16), (160, 160, 16, 32)][number % 3]
         x, y, width, height = place
         lists = [(0, 1), (0,), (1,)][number % 3]
-        scene.unit(place, tuple((0, 0) if i in lists else None for i in range(2)), {fr.UNIT_KIND: fr.KIND_AFFINE})
-        scene.p[fr.MOTION_OF_UNIT + fr.UNIT_POINTS] = 1 + six
-        scene.p[fr.PROF] = number % 4 > 0
-        scene.f.motion[fr.MV_X0 : fr.MV_Y1 + 1] = rng.integers(-300, 300, scene.f.motion[:4].shape)
+        scene.unit(place, tuple((0, 0) if i in lists else None for i in range(2)), {"kind": rc.KIND_AFFINE})
+        scene.f.unit.motion_model_idc = 1 + six
+        scene.slice.prof_enabled = number % 4 > 0
+        put_vectors(scene.f.motion, rng.integers(-300, 300, (*scene.f.motion.shape, 4)))
         points = rng.integers(-100, 100, (2, 1, 2)) + rng.integers(-90, 91, (2, 3, 2)) // (1, 1, 8)[number % 3]
         if number % 8 == 7:
             points[:, 1:] = points[:, :1]
-        scene.p[fr.MOTION_OF_UNIT + fr.UNIT_CONTROL :][:12] = points.ravel()
+        cp_mv = scene.f.unit.cp_mv
+        cp_mv["x"], cp_mv["y"] = points[..., 0], points[..., 1]
         inter_prediction.predict_inter_unit(scene.f)
         flows = [False, False]
         for i in lists if number % 4 > 0 and number % 8 != 7 else ():
@@ -287,7 +292,7 @@ def test_affine_units_with_and_without_refinement(bit_depth):
         for column, row, _, _ in blocks_of(place, 4):
             block, predictions = (column, row, 4, 4), []
             for i in lists:
-                vector = tuple(scene.f.motion[2 * i : 2 * i + 2, row >> 2, column >> 2].tolist())
+                vector = tuple(vectors_of(scene.f.motion)[row >> 2, column >> 2, 2 * i : 2 * i + 2].tolist())
                 options = {"bit_depth": bit_depth, "kind": ip.AFFINE}
                 samples = bordered(scene.planes[i][0], block, vector, **options)
                 if flows[i]:
@@ -300,8 +305,8 @@ def test_affine_units_with_and_without_refinement(bit_depth):
         for row in range(y, y + height, 4 << sub[1]):
             for column in range(x, x + width, 4 << sub[0]):
                 block = (column, row, 4 << sub[0], 4 << sub[1])
-                first = scene.f.motion[:4, row >> 2, column >> 2].astype(np.int64)
-                total = first + scene.f.motion[:4, (row >> 2) + sub[1], (column >> 2) + sub[0]]
+                cells = vectors_of(scene.f.motion).astype(np.int64)
+                total = cells[row >> 2, column >> 2] + cells[(row >> 2) + sub[1], (column >> 2) + sub[0]]
                 mean = np.trunc(total / 2).astype(np.int64).tolist()
                 vectors = tuple(tuple(mean[2 * i : 2 * i + 2]) if i in lists else None for i in range(2))
                 for component in (1, 2):

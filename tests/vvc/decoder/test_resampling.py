@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.helpers.inter_scenes import SUBSAMPLINGS, Scene, default_weighted, random_vector
-from tests.helpers.plain_decoder import SIDE, fr, inter_prediction, ip
+from tests.helpers.plain_decoder import SIDE, inter_prediction, ip, put_vectors, rc
 
 
 def resampled(
@@ -49,21 +49,20 @@ def test_references_of_other_sizes(number):
     windows = [rng.integers(0, 5, 2) * 4 for _ in range(2)]
     scale = tuple(((size[axis] << 14) + SIDE // 2) // SIDE for axis in range(2))
     entry = scene.entry(0)
-    scene.p[entry + fr.REF_SCALED] = 1
-    scene.p[entry + fr.REF_SCALE_X], scene.p[entry + fr.REF_SCALE_Y] = scale
-    scene.p[fr.WINDOW_LEFT], scene.p[fr.WINDOW_TOP] = windows[0]
-    scene.p[entry + fr.REF_LEFT], scene.p[entry + fr.REF_TOP] = windows[1]
+    entry.scaled = 1
+    entry.scale_x, entry.scale_y = scale
+    scene.slice.window_left, scene.slice.window_top = windows[0]
+    entry.window_left, entry.window_top = windows[1]
     collocated = (True, True) if sub != (1, 1) else (bool(number & 1), bool(number & 2))
-    scene.p[fr.COLLOCATED_X], scene.p[fr.COLLOCATED] = collocated
+    scene.slice.sps_chroma_horizontal_collocated_flag, scene.f.pic.sps_chroma_vertical_collocated_flag = collocated
     half, affine = number % 4 == 1, number % 4 == 2
     place = (32, 48, 128, 64) if number % 4 == 0 else (64, 16, 16, 32)
     vectors = (random_vector(rng), random_vector(rng) if number % 2 else None)
-    facts = {fr.UNIT_KIND: fr.KIND_AFFINE, fr.UNIT_POINTS: 1} if affine else {}
-    scene.unit(place, vectors, {fr.UNIT_HALF: int(half)} | facts)
-    scene.p[fr.PROF] = scene.p[fr.BDOF] = 1
+    facts = {"kind": rc.KIND_AFFINE, "motion_model_idc": 1} if affine else {}
+    scene.unit(place, vectors, {"hpel_if_idx": int(half)} | facts)
+    scene.slice.prof_enabled = scene.slice.bdof_enabled = 1
     if affine:
-        scene.f.motion[:2] = np.array(vectors[0])[:, None, None]
-        scene.f.motion[2:4] = 0 if vectors[1] is None else np.array(vectors[1])[:, None, None]
+        put_vectors(scene.f.motion, np.array([*vectors[0], *(vectors[1] or (0, 0))]))
     inter_prediction.predict_inter_unit(scene.f)
     for component in range(3):
         side = (4 << sub[0], 4 << sub[1]) if component else (4, 4)

@@ -31,7 +31,7 @@ def test_transforms_on_few_and_on_many_coefficients(bit_depth, width, height, ho
     """Samples of 16 bits have extended precision: coefficients of 21 bits, and residuals that are not clipped."""
     rng = np.random.default_rng(width * height)
     f = empty_frame(bit_depth)
-    f.p[fr.TRANSFORM_RANGE] = precision = 15 if bit_depth <= 12 else 20
+    f.pic.log2_transform_range = precision = 15 if bit_depth <= 12 else 20
     least, shift = -(1 << precision), 5 + precision - bit_depth
     across = 16 if horizontal != "DCT2" and width == 32 else width
     down = 16 if vertical != "DCT2" and height == 32 else height
@@ -39,7 +39,7 @@ def test_transforms_on_few_and_on_many_coefficients(bit_depth, width, height, ho
     coefficients[:down, :across] = rng.integers(least, -least, (down, across))
     coefficients[rng.random((height, width)) < rng.random()] = 0
     f.s[fr.COEFFICIENTS : fr.COEFFICIENTS + width * height] = coefficients.ravel()
-    f.p[fr.LAST_X], f.p[fr.LAST_Y] = across - 1, down - 1
+    f.current.last_x, f.current.last_y = across - 1, down - 1
     logs = width.bit_length() - 1, height.bit_length() - 1
     transforms.inverse_transform(f, *logs, KERNELS[horizontal], KERNELS[vertical], fr.RESIDUALS)
     expected = coefficients
@@ -77,7 +77,7 @@ def test_scaling_of_transform_skip_bdpcm_and_dependent_quantisation(bit_depth, w
     for dependent in (False, True):
         for skip in (False, True):
             f = empty_frame(bit_depth)
-            f.p[fr.DEP_QUANT], f.p[fr.UNIT] = dependent, 1024
+            f.slice.sh_dep_quant_used_flag, f.current.cu_at = dependent, 1024
             values = packed(levels, odd if dependent else 0 * odd)
             f.log[: len(values)] = values
             residuals.scale_levels(f, 0, len(values), 0, log2_w, log2_h, qp, skip, False)
@@ -178,8 +178,8 @@ def test_inverse_mapping_chroma_scale_and_scaled_residuals(bit_depth, first, las
     for x, y in ((64, 64), (0, 64), (64, 0), (0, 0), (128, 128)):
         f, recon, _ = random_frame(rng, bit_depth, (1, 1))
         recon[0][:] = recon[0] * rng.random() * rng.random()
-        f.p[fr.LMCS_MIN], f.p[fr.LMCS_MAX], f.p[fr.VPDU_X] = first, last, -1
-        f.p[fr.PIVOT : fr.PIVOT + 17], f.p[fr.CHROMA_SCALE : fr.CHROMA_SCALE + 16] = pivot, scales
+        f.slice.lmcs_min_bin_idx, f.slice.lmcs_max_bin_idx, f.current.vpdu_x = first, last, -1
+        f.slice.lmcs_pivot[:], f.slice.chroma_scale_coeff[:] = pivot, scales
         scale = chroma_scale(recon[0].astype(np.int64), x, y, pivot, scales, (first, last), bit_depth)
         assert luma_mapping.chroma_scale(f, x + 8, y + 24, 8, 8) == scale
         residual = rng.integers(-(2 << bit_depth), 2 << bit_depth, 256)

@@ -7,7 +7,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from tests.helpers.plain_decoder import alf, checked, fr, loop_filters, sao, st
+from codecnn.base.records import new_record
+from tests.helpers.plain_decoder import alf, checked, fr, loop_filters, rc, sao, st
 
 FORMATS = ((1, 1), (1, 0), (0, 0))
 
@@ -341,7 +342,10 @@ def test_sao_and_alf(number):
     sub = (*FORMATS, None)[number % 4]
     scene = Scene(rng, sub, int(rng.choice([8, 10, 12])))
     layout, depth, ctbs = scene.layout, scene.depth, scene.ctbs
-    frame = SimpleNamespace()
+    pic, sps = new_record(rc.PictureValues), scene.picture.sps
+    pic.log2_sub_width_c, pic.log2_sub_height_c, pic.bit_depth = sps.log2_sub_width_c, sps.log2_sub_height_c, depth
+    pic.ctb_log2_size_y, pic.sps_chroma_format_idc = sps.ctb_log2_size_y, len(scene.planes) > 1
+    frame = SimpleNamespace(pic=pic)
     edges = np.zeros((4, 1, 1), np.int32)
     with (
         mock.patch.object(sao, "offset_samples", checked(sao.offset_samples)),
