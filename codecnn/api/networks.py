@@ -180,8 +180,9 @@ def export(options: ExportOptions) -> dict[str, Any]:
     )
     suffix = ".safetensors" if integer else {"pt2": ".pt2", "mpv": ".glsl"}.get(form, ".onnx")
     if output.suffix != suffix:
-        hint = "; for integers use --format int16 or int8" if output.suffix == ".safetensors" else ""
-        raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}{hint}")
+        other = {".safetensors": "int8 or int16", ".glsl": "mpv", ".pt2": "pt2"}.get(output.suffix)
+        hint = f"use --format {other}" if other else f"use -o {output.with_suffix(suffix)}"
+        raise ConfigError(f"{output}: the format {form} is written to a file that ends in {suffix}: {hint}")
     if form == "int16" and card_path(model).is_file() and read_card(model).task == "modes":
         facts: dict[str, Any] = extension("modes.export_integers")(model, output)
         return facts

@@ -101,9 +101,9 @@ class RateSpec(BaseModel):
     @model_validator(mode="after")
     def _check_one(self) -> "RateSpec":
         if bool(self.crf) == bool(self.qp):
-            raise ValueError("rate: give values of crf, or of qp")
+            raise ValueError("give values of crf, or of qp")
         if len(set(self.values)) != len(self.values):
-            raise ValueError(f"rate lists a value twice: {self.values}")
+            raise ValueError(f"it lists a value twice: {self.values}")
         return self
 
     @property

@@ -199,7 +199,7 @@ def read_tensors(path: Path | str, task: str | None = None) -> tuple[dict[str, T
             "checkpoint first with codecnn.models.convert_checkpoint, which reads tensors and nothing else"
         )
     if path.suffix != ".safetensors":
-        kind = "an ONNX file, which codecnn writes for other programs," if path.suffix == ".onnx" else "a file that"
+        kind = "an ONNX file for other programs, which" if path.suffix == ".onnx" else "a file that"
         raise ModelError(f"{path} is {kind} codecnn does not read as weights: name a .safetensors file with its card")
     card = read_card(path) if card_path(path).is_file() else None
     if card is not None:

@@ -284,7 +284,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
             "is a file, but a folder is needed there",
         ),
         ("complexity rdn block=3", 1, "did you mean 'blocks'?"),
-        ("export -m {weights} -o {tmp}/o.safetensors", 1, "for integers use --format int16 or int8"),
+        ("export -m {weights} -o {tmp}/o.safetensors", 1, "ends in .onnx: use --format int8 or int16"),
         ("view {root}/tests/data/vvc/tiny64x64_ai_qp32.266 -o {tmp}/v.pdf", 1, "end its name in .html"),
     ],
 )

@@ -254,7 +254,8 @@ class ContainerOutput:
                 text = report.read().decode(errors="replace")
                 check_disk(text, f"writing {self.path}")
                 reason = error_line(text)
-                raise EncoderError(f"{self._encoding.encoder} cannot code the pictures of {self.path}: {reason}")
+                hint = "; take another with --encode, or -o NAME.mkv without it, which is lossless"
+                raise EncoderError(f"{self._encoding.encoder} cannot code the pictures of {self.path}: {reason}{hint}")
 
     def _command(self, output: Path) -> list[str]:
         """Return ffmpeg's command that codes raw pictures from standard input."""
