@@ -24,6 +24,7 @@ CtuSize = Literal[16, 32, 64, 128]
 
 _Text = Annotated[str, BeforeValidator(str)]
 _RateValue = Annotated[int, Field(ge=0, le=MAX_QP)]
+_MAX_X26X_QP = 51
 
 
 class ToolsSpec(BaseModel):
@@ -97,6 +98,13 @@ class RateSpec(BaseModel):
 
     crf: list[_RateValue] = Field(default=[], description="values of -crf, of codecs hevc, avc, av1 and svtav1")
     qp: list[_RateValue] = Field(default=[], description="values of -qp, of codecs hevc, avc and vvc")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_keys(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or not {"crf", "qp"} >= value.keys():
+            raise ValueError("give {crf: [24, 34]}, or qp in place of crf; other kinds of rate control are not there")
+        return value
 
     @model_validator(mode="after")
     def _check_one(self) -> "RateSpec":
@@ -336,6 +344,8 @@ class Recipe(_Spec):
         if self.rate is not None and self.rate.kind not in RATES.get(self.codec, ()):
             known = ", ".join(codec for codec, kinds in RATES.items() if self.rate.kind in kinds)
             raise ValueError(f"rate: {self.rate.kind} is for the codecs {known}, not for {self.codec}")
+        if self.rate is not None and max(self.points) > _MAX_X26X_QP and self.codec in ("avc", "hevc"):
+            raise ValueError(f"rate: {max(self.points)} is above {_MAX_X26X_QP}, the largest value of {self.codec}")
         if len({encoder.share is None for encoder in self.encoders}) > 1:
             raise ValueError("encoders: give all of them a share, or none")
         self._check_in_loop()

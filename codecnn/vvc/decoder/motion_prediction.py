@@ -1,4 +1,4 @@
-"""Motion vector prediction of inter units without merge (H.266 clauses 8.5.2.8 to 8.5.2.10, 8.5.2.13 to 8.5.2.16)."""
+"""Motion vector prediction of inter units without merge (H.266 clauses 8.5.2.8 to 8.5.2.10 and 8.5.2.14)."""
 
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder.frame import Frame, coding_unit

@@ -1,7 +1,7 @@
 """Records of the decoder: values of picture and slice, reference picture lists, motion and its candidates.
 
-Names are those of H.266 in snake case. The two elements of `mv`, `ref_idx` and `cp_mv` belong to L0 and L1, vectors are
-in units of 1/16 luma sample, and positions and sizes in luma samples.
+Names are those of H.266 in snake case. The two elements of `mv` and `ref_idx` of motion belong to L0 and L1, of
+geometric partitions to parts A and B. Vectors are in units of 1/16 luma sample, positions and sizes in luma samples.
 """
 
 from collections.abc import Callable
@@ -159,11 +159,11 @@ class Candidates(Record):
         neighbour: Motion of another neighbour, or of a subblock.
         part: With geometric partitions: motion of part 0, of part 1, and along the line between them.
         corner: Motion at the upper left, upper right, lower left and lower right corner (8.5.5.6).
-        ctr: Motion at the centre of the unit (ctrMvL0, ctrMvL1 of 8.5.5.4).
+        ctr: Collocated motion at the centre of the unit (ctrMvL0, ctrMvL1 of 8.5.5.4).
         temp_mv: tempMv of 8.5.5.4, in whole luma samples.
         mv: The last vector that was predicted: mvLXCol, or that of a neighbour.
         mvp_list: mvpListL0 or mvpListL1.
-        cp_mv: Control point vectors of the neighbour whose affine motion is inherited, or of the corners.
+        cp_mv: Three control point vectors of the unit in one list, inherited from a neighbour or from the corners.
         cp_mvp_list: cpMvpListL0 or cpMvpListL1: two predictors of three control points each.
     """
 
@@ -249,7 +249,8 @@ class SliceValues(Record):
         cu_chroma_qp_offset: CuQpOffset of Cb, Cr and joint Cb-Cr by `log.CodingUnit.chroma_qp_offset_idx`.
         sh_explicit_scaling_list_used_flag: sh_explicit_scaling_list_used_flag.
         scaling_matrix_for_lfnst: not sps_scaling_matrix_for_lfnst_disabled_flag.
-        scaling_matrix_disabled_for_act: cu_act_enabled_flag of the units without scaling lists, -1 if all have them.
+        scaling_matrix_disabled_for_act: Value of cu_act_enabled_flag whose units have no scaling lists: 0 or 1, by
+            sps_scaling_matrix_designated_colour_space_flag; -1 if all units have them.
         scaling_factor: The 28 scaling lists as matrices of 8x8 by row and column; smaller lists repeat their entries.
         scaling_factor_dc: Scaling factor of the DC coefficient by scaling list.
         sh_lmcs_used_flag: sh_lmcs_used_flag.
