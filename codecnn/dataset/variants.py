@@ -152,7 +152,9 @@ def vary_picture(picture: Picture, chroma: str, variant: Variant) -> Picture:
         The picture in the scaled size, at the same bit depth.
     """
     height, width = picture.y.shape
-    form = VideoFormat(scaled_extent(width, variant.scale), scaled_extent(height, variant.scale), chroma, picture.bit_depth)
+    form = VideoFormat(
+        scaled_extent(width, variant.scale), scaled_extent(height, variant.scale), chroma, picture.bit_depth
+    )
     middle, peak = 1 << (picture.bit_depth - 1), (1 << picture.bit_depth) - 1
     planes = []
     for index, (samples, shape) in enumerate(zip(picture.planes, form.plane_shapes, strict=True)):

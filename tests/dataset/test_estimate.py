@@ -60,7 +60,8 @@ def test_sizes_of_stills_are_those_of_the_store(tiny_recipe, tiny_store):
 
 
 def test_sizes_of_variants_are_those_of_the_store(tiny_recipe, tmp_path):
-    overrides = ["qp=[42]", "variants={count: 2, scale: [0.5, 0.9]}", "sequences.1.scales=[0.7]"]
+    sequences = "sequences=[{source: a.png, scales: [1, 0.7]}, {source: small.png, split: val}]"
+    overrides = ["qp=[42]", "variants={count: 2, scale: [0.5, 0.9]}", sequences]
     store = codecnn.build_dataset(tiny_recipe, tmp_path / "store", overrides=overrides)
     check_sizes(codecnn.plan_dataset(tiny_recipe, overrides=overrides), store)
 
@@ -75,7 +76,9 @@ def test_settings_that_were_not_measured_have_no_hours(clip_recipe):
     plan = codecnn.plan_dataset(clip_recipe)
     own, fast = (row.core_hours for row in plan.rows)
     assert plan.not_measured == ("vvc faster ra SAO=0",)
-    assert own.coding is None and own.total is None and plan.total.core_hours.total is None
+    assert own.coding is None
+    assert own.total is None
+    assert plan.total.core_hours.total is None
     assert fast.total == pytest.approx(fast.coding + fast.rebuilding + fast.temporal + fast.other)
     assert min(fast.coding, fast.rebuilding, fast.temporal, fast.other) > 0
 

@@ -2,8 +2,8 @@
 
 python tools/research/build_rates.py PICTURES.yaml OUT.jsonl CODEC:PRESET:CONFIGURATION[:PLANE,PLANE]...
 
-PICTURES.yaml has the keys `ai` and `video`, each a list of sequences as in a recipe. Each combination is built at QP 22,
-32 and 42 into a temporary store. A line of OUT.jsonl is a unit: luma samples of all pictures, bytes of the bitstream,
+PICTURES.yaml has the keys `ai` and `video`, each a list of sequences as in a recipe. Each combination is built at
+QP 22, 32 and 42 into a temporary store. A line of OUT.jsonl is a unit: luma samples of all pictures, bytes of the bitstream,
 and seconds of the encoder, of rebuilding planes, of temporal planes, and of all other work, processor time of codecnn
 and its programs.
 """
@@ -46,7 +46,8 @@ def main(pictures: str, output: str, *combinations: str) -> None:
             store = build_store(recipe, Path(pictures).parent, Path(folder) / "store")
             for unit, parts in zip(store.units, seconds, strict=True):
                 encoder = unit.encoder_seconds
-                assert encoder is not None and unit.bitstream_file is not None
+                assert encoder is not None
+                assert unit.bitstream_file is not None
                 line = {
                     "combination": combination,
                     "sequence": unit.name,
