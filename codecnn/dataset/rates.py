@@ -1,8 +1,8 @@
 """Measured rates from which the size and the processor time of a build are estimated.
 
 Processor time was measured by `tools/research/build_rates.py` on a busy virtual machine with two cores, one thread an
-encoder, at QP 22, 32 and 42: all intra on five photographs of 0.08 to 0.17 megapixels (0.68 in all), random access on 17
-pictures of 176x96 and 352x288 (2 megapixels; for vvc fast and hevc medium 12.5, of five clips). Content changes
+encoder, at QP 22, 32 and 42: all intra on five photographs of 0.08 to 0.17 megapixels (0.68 in all), random access on
+17 pictures of 176x96 and 352x288 (2 megapixels; for vvc fast and hevc medium 12.5, of five clips). Content changes
 the time of an encoder by a factor of two to three, and the machine by 10 to 30 %. Other presets, rate control, `ctc`,
 filters in the loop and `params` were not measured.
 """

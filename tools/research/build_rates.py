@@ -2,10 +2,10 @@
 
 python tools/research/build_rates.py PICTURES.yaml OUT.jsonl CODEC:PRESET:CONFIGURATION[:PLANE,PLANE]...
 
-PICTURES.yaml has the keys `ai` and `video`, each a list of sequences as in a recipe. Each combination is built at
-QP 22, 32 and 42 into a temporary store. A line of OUT.jsonl is a unit: luma samples of all pictures, bytes of the bitstream,
-and seconds of the encoder, of rebuilding planes, of temporal planes, and of all other work, processor time of codecnn
-and its programs.
+PICTURES.yaml has the keys `ai` and `video`, each a list of sequences as in a recipe. Each combination is built at QP
+22, 32 and 42 into a temporary store. A line of OUT.jsonl is a unit: luma samples of all pictures, bytes of the
+bitstream, and seconds of the encoder, of rebuilding planes, of temporal planes, and of all other work, processor time
+of codecnn and its programs.
 """
 
 import json
