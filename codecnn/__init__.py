@@ -4,7 +4,7 @@ The package offers the functions that most users need. Each is loaded on first u
 loads PyTorch only for functions that need it.
 
 Pictures     open_video, measure, psnr, bd_rate, view
-Data         build_dataset, open_dataset, patch_loader, picture_loader, load_table, correlate
+Data         plan_dataset, build_dataset, open_dataset, patch_loader, picture_loader, load_table, correlate
 Streams      read_pictures, read_blocks, write_filter, evaluate_in_loop
 Networks     create_model, list_models, list_weights, load_model, load_filter, filter_luma
 Work         train, filter, evaluate, export

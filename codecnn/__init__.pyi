@@ -8,6 +8,7 @@ from .api import export as export
 from .api import filter as filter  # noqa: A004
 from .api import measure as measure
 from .api import open_dataset as open_dataset
+from .api import plan_dataset as plan_dataset
 from .api import train as train
 from .base.errors import CodecnnError as CodecnnError
 from .codec import read_blocks as read_blocks

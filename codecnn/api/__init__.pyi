@@ -15,8 +15,10 @@ from .measuring import measure as measure
 from .networks import ExportFormat as ExportFormat
 from .networks import export as export
 from .stores import BuildOptions as BuildOptions
+from .stores import PlanOptions as PlanOptions
 from .stores import build_dataset as build_dataset
 from .stores import open_dataset as open_dataset
+from .stores import plan_dataset as plan_dataset
 from .training import TrainOptions as TrainOptions
 from .training import check as check
 from .training import train as train

@@ -15,17 +15,19 @@ from codecnn.base.parts import extension
 
 if TYPE_CHECKING:
     from codecnn.codec import Codec
-    from codecnn.dataset import Recipe, Store
+    from codecnn.dataset import BuildPlan, Recipe, Store
+
+RecipeName = Annotated[
+    FileName | Mapping[str, Any],
+    argument("Recipe, e.g. datasets/demo.yaml.", kind=Path, python="Or a dictionary with its keys."),
+]
 
 
 @record
 class BuildOptions(ManyMachines):
     """Options of `build_dataset`."""
 
-    recipe: Annotated[
-        FileName | Mapping[str, Any],
-        argument("Recipe, e.g. datasets/demo.yaml.", kind=Path, python="Or a dictionary with its keys."),
-    ]
+    recipe: RecipeName
     store: Annotated[FileName, option("-o", "--output", help="Folder of the store, new or existing.")]
     _: KW_ONLY
     overrides: Overrides = ()
@@ -62,7 +64,7 @@ def build_dataset(options: BuildOptions) -> "Store | None":
 
     options.check_backend()
     recipe, store = load_recipe(options.recipe, options.overrides), Path(options.store)
-    folder = Path() if isinstance(options.recipe, Mapping) else Path(options.recipe).parent
+    folder = _recipe_folder(options.recipe)
     complete = build_shard(
         recipe,
         folder,
@@ -75,6 +77,40 @@ def build_dataset(options: BuildOptions) -> "Store | None":
         prune=options.prune,
     )
     return open_store(store) if complete else None
+
+
+@record
+class PlanOptions:
+    """Options of `plan_dataset`."""
+
+    recipe: RecipeName
+    _: KW_ONLY
+    overrides: Overrides = ()
+
+
+@verb(PlanOptions)
+def plan_dataset(options: PlanOptions) -> "BuildPlan":
+    """Show units, pictures, core-hours and GiB of a build before anything is coded.
+
+    The sizes of raw video and of planes are exact; those of bitstreams and tables are estimates. Core-hours follow from
+    rates that were measured for some presets at constant QP; for others the plan has no hours.
+
+    Returns:
+        The plan.
+
+    Raises:
+        MissingFileError: The recipe or a source does not exist.
+        ConfigError: The recipe is invalid.
+    """
+    from codecnn.api.config import load_recipe
+    from codecnn.dataset import plan_build
+
+    return plan_build(load_recipe(options.recipe, options.overrides), _recipe_folder(options.recipe))
+
+
+def _recipe_folder(recipe: "FileName | Mapping[str, Any]") -> Path:
+    """Return the folder from which the root of a recipe is resolved."""
+    return Path() if isinstance(recipe, Mapping) else Path(recipe).parent
 
 
 def _loop_codec(recipe: "Recipe", folder: Path) -> "Codec | None":

@@ -1,4 +1,4 @@
-"""Commands on training sets: build, verify and summarise."""
+"""Commands on training sets: plan, build, verify and summarise."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,14 +6,51 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.table import Table
 
-from codecnn.api.stores import BuildOptions, StoreOptions, build_dataset
+from codecnn.api.stores import BuildOptions, PlanOptions, StoreOptions, build_dataset, plan_dataset
 from codecnn.base.options import verb
 from codecnn.cli.application import dataset_app
 from codecnn.cli.commands import command
 from codecnn.cli.console import out, print_facts, print_json, print_table
 
 if TYPE_CHECKING:
-    from codecnn.dataset import Store
+    from codecnn.dataset import BuildPlan, Store
+
+
+@command("dataset plan", plan_dataset, "codecnn dataset plan datasets/demo.yaml", group=dataset_app)
+def show_plan(_options: PlanOptions, plan: "BuildPlan", as_json: bool) -> None:
+    """Print core-hours by setting of the encoder, and GiB by kind of file."""
+    if as_json:
+        print_json(plan.to_json())
+        return
+    rows = [*plan.rows, plan.total] if len(plan.rows) > 1 else list(plan.rows)
+    table = Table("", "units", "pictures", "GiB", "core-hours", "coding", "rebuilt planes", "temporal planes", "other")
+    for row in rows:
+        hours = row.core_hours
+        parts = (hours.total, hours.coding, hours.rebuilding, hours.temporal, hours.other)
+        table.add_row(
+            row.configuration,
+            str(row.units),
+            str(row.pictures),
+            _significant(row.bytes / 2**30),
+            *("-" if part is None else _significant(part) for part in parts),
+        )
+    print_table(table)
+    sizes = Table("files", "GiB")
+    for kind, size in plan.total.sizes.items():
+        sizes.add_row(kind.replace("_", " "), _significant(size / 2**30))
+    print_table(sizes)
+    for name in plan.not_measured:
+        out.print(
+            f"{name}: the encoder's time is not measured for these settings: build a few pictures with times=true",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
+
+
+def _significant(value: float) -> str:
+    """Format a number with three significant digits, or as a whole number from 1000."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 @command(

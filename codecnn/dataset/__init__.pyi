@@ -3,6 +3,10 @@ from .build import build_store as build_store
 from .data_loaders import WholePictures as WholePictures
 from .data_loaders import patch_loader as patch_loader
 from .data_loaders import picture_loader as picture_loader
+from .estimate import BuildPlan as BuildPlan
+from .estimate import CoreHours as CoreHours
+from .estimate import PlanRow as PlanRow
+from .estimate import plan_build as plan_build
 from .loader import CtuPatches as CtuPatches
 from .loader import PackedBatches as PackedBatches
 from .loader import ResidentBatches as ResidentBatches

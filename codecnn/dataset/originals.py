@@ -16,7 +16,7 @@ from codecnn.codec import CODING_BLOCK_SIZE
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import Format, Record, Variant
 from codecnn.dataset.sources import Source
-from codecnn.dataset.variants import fit_scale, vary_picture, vary_rgb
+from codecnn.dataset.variants import fit_scale, scaled_extent, vary_picture, vary_rgb
 from codecnn.pictures.files import (
     Picture,
     Video,
@@ -25,11 +25,14 @@ from codecnn.pictures.files import (
     convert,
     create_video,
     downscale,
+    downscaled_extent,
     is_raw_name,
     open_video,
     pad_to_even,
+    padded_extent,
     parse_name,
     stills_in,
+    summarise_video,
     warn,
 )
 
@@ -51,6 +54,9 @@ _LISTED_FILES = 8
 _SMALLEST = 32
 """Width and height to which smaller pictures are padded: ffmpeg gives libvvenc a buffer of one byte per luma sample for
 the bitstream, which must also hold the headers."""
+
+_STILL_KEYS = {"matrix", "full_range"}
+"""Keys of a recipe's sequence that say how still pictures are converted."""
 
 _READING_KEYS = {"size", "bit_depth", "chroma", "fps", "start", "frames", "step", "packing", "matrix", "full_range"}
 """Keys of a recipe's sequence that say how its file is read."""
@@ -138,6 +144,37 @@ def check_sources(recipe: Recipe, sources: Iterable[Source], jobs: int) -> None:
         listed = "; ".join(map(str, problems[:_LISTED_FILES]))
         more = f"; and {len(problems) - _LISTED_FILES} more" if len(problems) > _LISTED_FILES else ""
         raise FormatError(f"{len(problems)} files of recipe {recipe.name!r} cannot be used: {listed}{more}")
+
+
+def source_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
+    """Return the format and the number of pictures of a source's original; reads headers only where they state both.
+
+    Args:
+        recipe: The recipe.
+        source: One of its sources.
+
+    Raises:
+        CodecnnError: The source cannot be read, or has no picture of those that the recipe selects.
+    """
+    spec, still = source.spec, source.still
+    reading = spec.model_dump(include=_READING_KEYS - {"start", "frames", "step"} - _STILL_KEYS)
+    if still:
+        reading |= {"chroma": recipe.chroma, "bit_depth": recipe.internal_bit_depth}
+    summary = summarise_video(source.path, **reading)
+    form, total = summary.format, summary.pictures or 0
+    pictures = len(range(total)[spec.start :: spec.step][: spec.frames])
+    if not pictures:
+        # Only decoding counts the pictures, or there are none, which is an error of opening.
+        with _open(recipe, source, None) as video:
+            form, pictures = video.format, len(video)
+    width, height = form.width, form.height
+    if source.variant is not None:
+        scale = fit_scale(source.variant, width, height).scale
+        width, height = scaled_extent(width, scale), scaled_extent(height, scale)
+    elif source.scale != 1:
+        width, height = downscaled_extent(width, source.scale), downscaled_extent(height, source.scale)
+    width, height = (padded_extent(extent, _SMALLEST, _size_multiple(recipe)) for extent in (width, height))
+    return VideoFormat(width, height, form.chroma, recipe.internal_bit_depth, form.fps), pictures
 
 
 def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> Original:

@@ -123,7 +123,7 @@ def vary_rgb(samples: npt.NDArray[Any], variant: Variant) -> npt.NDArray[np.uint
         16-bit samples of the scaled size, shape (h', w', 3) or (h', w').
     """
     colours = samples.astype(np.float64).reshape(*samples.shape[:2], -1) / np.iinfo(samples.dtype).max
-    shape = _scaled(samples.shape[0], variant.scale), _scaled(samples.shape[1], variant.scale)
+    shape = scaled_extent(samples.shape[0], variant.scale), scaled_extent(samples.shape[1], variant.scale)
     planes = []
     for plane in np.moveaxis(colours, 2, 0):
         if shape != plane.shape:
@@ -152,7 +152,9 @@ def vary_picture(picture: Picture, chroma: str, variant: Variant) -> Picture:
         The picture in the scaled size, at the same bit depth.
     """
     height, width = picture.y.shape
-    form = VideoFormat(_scaled(width, variant.scale), _scaled(height, variant.scale), chroma, picture.bit_depth)
+    form = VideoFormat(
+        scaled_extent(width, variant.scale), scaled_extent(height, variant.scale), chroma, picture.bit_depth
+    )
     middle, peak = 1 << (picture.bit_depth - 1), (1 << picture.bit_depth) - 1
     planes = []
     for index, (samples, shape) in enumerate(zip(picture.planes, form.plane_shapes, strict=True)):
@@ -168,7 +170,7 @@ def vary_picture(picture: Picture, chroma: str, variant: Variant) -> Picture:
     return Picture(tuple(planes), picture.bit_depth)
 
 
-def _scaled(extent: int, scale: float) -> int:
+def scaled_extent(extent: int, scale: float) -> int:
     """Return the scaled width or height, rounded to even so that padding to even sizes repeats no row or column."""
     return extent if scale == 1 else 2 * max(round(extent * scale / 2), 1)
 

@@ -14,7 +14,7 @@ from codecnn.base.errors import CodecnnError, ConfigError
 
 WITHOUT_TORCH = (
     *("bd_rate", "build_dataset", "correlate", "open_dataset", "open_video", "psnr", "read_blocks", "read_pictures"),
-    *("CodecnnError", "forward_transform", "satd"),
+    *("CodecnnError", "forward_transform", "plan_dataset", "satd"),
 )
 SCRIPTS = (
     *("build_dataset", "correlate", "evaluate", "export", "filter", "label_blocks", "train", "view"),

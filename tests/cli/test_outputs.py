@@ -72,7 +72,7 @@ FOLDERS = {
 
 WITHOUT = {
     *("demo", "doctor", "info", "dataset verify", "dataset stats", "check", "compare", "nnpf read", "models"),
-    "complexity",
+    *("complexity", "dataset plan"),
 }
 """Commands that write nothing, or have no inputs."""
 

@@ -35,8 +35,10 @@ from .pictures import Video as Video
 from .pictures import VideoTags as VideoTags
 from .pictures import convert as convert
 from .pictures import downscale as downscale
+from .pictures import downscaled_extent as downscaled_extent
 from .pictures import pad_to_even as pad_to_even
 from .pictures import pad_to_size as pad_to_size
+from .pictures import padded_extent as padded_extent
 from .pipes import STANDARD_STREAM as STANDARD_STREAM
 from .pipes import standard_input as standard_input
 from .probing import StreamInfo as StreamInfo

@@ -129,7 +129,17 @@ def pad_to_even(picture: Picture, chroma: str, minimum: int = 2, multiple: int =
     shapes = tuple(plane.shape for plane in picture.planes)
     if shapes != source.plane_shapes:
         raise FormatError(f"planes of {shapes} are not of chroma format {chroma}: that has {source.plane_shapes}")
-    return pad_to_size(picture, chroma, *(max(extent + -extent % multiple, minimum) for extent in (width, height)))
+    return pad_to_size(picture, chroma, *(padded_extent(extent, minimum, multiple) for extent in (width, height)))
+
+
+def padded_extent(extent: int, minimum: int = 2, multiple: int = 2) -> int:
+    """Return the width or height to which `pad_to_even` pads, in luma samples."""
+    return max(extent + -extent % multiple, minimum)
+
+
+def downscaled_extent(extent: int, scale: float) -> int:
+    """Return the width or height that `downscale` makes of one, in luma samples."""
+    return max(round(extent * scale), 1)
 
 
 def pad_to_size(picture: Picture, chroma: str, width: int, height: int) -> Picture:
@@ -174,7 +184,7 @@ def downscale(picture: Picture, chroma: str, scale: float) -> Picture:
         raise FormatError(f"scale {scale} is not above 0 and at most 1")
     if scale == 1:
         return picture
-    height, width = (max(round(extent * scale), 1) for extent in picture.y.shape)
+    height, width = (downscaled_extent(extent, scale) for extent in picture.y.shape)
     small = VideoFormat(width, height, chroma=chroma, bit_depth=picture.bit_depth)
     planes = []
     for plane, shape in zip(picture.planes, small.plane_shapes, strict=True):
