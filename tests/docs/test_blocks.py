@@ -52,7 +52,7 @@ def test_the_command_line_takes_every_command(page, text, monkeypatch, tmp_path)
             overrides = [value for value in values.get("overrides") or () if "PATH" not in value]
             file = next((ROOT / word for word in words if word.startswith(("configs/", "datasets/"))), None)
             if file is not None and file.is_file():
-                (load_recipe if command == "build" else load_config)(file, overrides)
+                (load_recipe if command in ("build", "plan") else load_config)(file, overrides)
         else:
             assert words[0] in ("tensorboard", "wandb", "mlflow", "hf", "mpv", "ffmpeg", "pip", "python3", "."), words
 
