@@ -34,7 +34,7 @@ class EncoderSettings:
 
     @property
     def lossless(self) -> bool:
-        """Whether the pictures are coded without loss: by x264 at QP 0 of its text, by x265 if it says so."""
+        """True for pictures that are coded without loss: by x264 at QP 0 of its text, by x265 if it says so."""
         by_qp = self.program == "x264" and self.rate_control == "cqp" and self.quality == 0
         return by_qp or "lossless" in self.switches
 

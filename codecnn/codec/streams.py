@@ -164,13 +164,7 @@ class StreamsCodec:
         with open_raw(source, source_format) as originals:
             if self.supplied.stated_qps:
                 return self._take_pictures(originals, settings, folder)
-            return take_stream(
-                self.supplied.path,
-                originals,
-                settings.configuration,
-                folder,
-                verify=True,
-            )
+            return take_stream(self.supplied.path, originals, settings.configuration, folder, verify=True)
 
     def _take_pictures(self, originals: Video, settings: CodecSettings, folder: Path) -> CodedSequence:
         path, decoded, stated = self.supplied.path, folder / "decoded.yuv", self.supplied.stated_qps
@@ -195,26 +189,16 @@ class StreamsCodec:
             with create_video(decoded, video_format) as writer:
                 for picture in outputs:
                     writer.write(picture)
-        sequence = self._sequence(None, decoded, video_format, pictures, SuppliedFacts(path.name))
-        return replace(sequence, stated_bits=self.supplied.total_bits)
-
-    def _sequence(
-        self,
-        bitstream: Path | None,
-        decoded: Path,
-        video_format: VideoFormat,
-        pictures: tuple[CodedPicture, ...],
-        facts: SuppliedFacts,
-    ) -> CodedSequence:
         return CodedSequence(
-            bitstream=bitstream,
+            bitstream=None,
             decoded=decoded,
             format=video_format,
             pictures=pictures,
             argv=(),
             encoder=self.identity(),
             log=None,
-            supplied=facts,
+            supplied=SuppliedFacts(path.name),
+            stated_bits=self.supplied.total_bits,
         )
 
 

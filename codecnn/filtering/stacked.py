@@ -34,7 +34,7 @@ TOLERANCE = 1e-5
 """Largest difference of a file to the network in float32, in full scale."""
 
 _WHITE = 255 / 256
-"""What the networks take for the largest sample of 8 bits, which the tensors hold as 1."""
+"""Value that networks take for the largest sample of 8 bits, which the tensors hold as 1."""
 
 _INPUT, _OUTPUT = "input", "output"
 _CHECKED_QPS = (22, 37)
