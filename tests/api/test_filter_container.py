@@ -210,7 +210,7 @@ def test_a_folder_as_output_is_named_as_one(video: Path, tmp_path: Path) -> None
 def test_the_time_of_a_picture_leaves_out_the_first(
     video: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a clock on which the first picture takes a minute and the others a second."""
+    """The clock gives the first picture a minute and each other one a second."""
     now = 0.0
     filter_video = codecnn.filtering.filter_video
 
