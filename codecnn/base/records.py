@@ -18,6 +18,7 @@ import functools
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numba
+import numba.core.cgutils
 import numba.np.arrayobj
 import numpy as np
 import numpy.typing as npt
@@ -136,6 +137,63 @@ def _overload_record_at(numbers: Any, at: Any, dtype: Any) -> Any:
         return _compiled_record_at(numbers, at, dtype)
 
     return record
+
+
+def copy_record(target: Record, source: Record) -> None:
+    """Copy the fields of a record.
+
+    Args:
+        target: Record to change.
+        source: Record of the same class, or of a class derived from it, with integers of the same type.
+    """
+    for name in target.dtype.names:
+        target[name] = source[name]
+
+
+def fill_record(record: Record, value: int) -> None:
+    """Set all numbers of a record to 0 or -1, the `value`."""
+    for name in record.dtype.names:
+        record[name] = value
+
+
+def _copy_record(_context: Any, target: Any, source: Any) -> Any:
+    def copy(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        size = context.get_constant(numba.types.intp, target.size)
+        numba.core.cgutils.raw_memcpy(builder, arguments[0], arguments[1], size, 1)
+        return context.get_dummy_value()
+
+    return numba.types.void(target, source), copy
+
+
+def _fill_record(_context: Any, record: Any, value: Any) -> Any:
+    def fill(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        size = context.get_constant(numba.types.intp, record.size)
+        # All bytes of 0 and of -1 are equal.
+        byte = context.cast(builder, arguments[1], signature.args[1], numba.types.int8)
+        numba.core.cgutils.memset(builder, arguments[0], size, byte)
+        return context.get_dummy_value()
+
+    return numba.types.void(record, value), fill
+
+
+_compiled_copy: Any = numba.extending.intrinsic(_copy_record)
+_compiled_fill: Any = numba.extending.intrinsic(_fill_record)
+
+
+@numba.extending.overload(copy_record)
+def _overload_copy_record(target: Any, source: Any) -> Any:
+    def copy(target: Any, source: Any) -> Any:
+        return _compiled_copy(target, source)
+
+    return copy
+
+
+@numba.extending.overload(fill_record)
+def _overload_fill_record(record: Any, value: Any) -> Any:
+    def fill(record: Any, value: Any) -> Any:
+        return _compiled_fill(record, value)
+
+    return fill
 
 
 Records = npt.NDArray[Any]

@@ -12,33 +12,33 @@ from codecnn.base.compiled import compiled
 from codecnn.vvc.syntax import state as st
 from codecnn.vvc.syntax.state import Work
 
-# VALUE holds the 9 bits of ivlOffset and 7 bits read ahead, so that a byte is fetched once in eight shifts; the
-# standard reads single bits (9.3.4.3.3). A range is shifted by 7 for comparison with it. NEEDED counts from -8 to 0,
-# when the next byte is fetched.
+# `ivl_offset` holds the 9 bits of ivlOffset and 7 bits read ahead, so that a byte is fetched once in eight shifts; the
+# standard reads single bits (9.3.4.3.3). A range is shifted by 7 for comparison with it. `bits_needed` counts from -8 to
+# 0, when the next byte is fetched.
 
 
 @compiled
 def next_byte(w: Work) -> int:
     """Return the next byte of the slice data, 0 after its end."""
-    n = w.n
-    position = n[st.POSITION]
-    n[st.POSITION] = position + 1
-    if position < n[st.END]:
+    cabac = w.state.cabac
+    position = cabac.position
+    cabac.position = position + 1
+    if position < cabac.end:
         return np.int64(w.data[position])  # type: ignore[return-value]
     # Reading ahead passes the end by a few bytes; further on is a fault, and the caller stops at the next CU.
-    if position > n[st.END] + 2:
-        n[st.FAULT] = st.FAULT_END
+    if position > cabac.end + 2:
+        w.state.fault = st.FAULT_END
     return 0
 
 
 @compiled
 def start_decoder(w: Work) -> None:
     """Initialise the decoder at the next byte (clause 9.3.2.5)."""
-    n = w.n
-    n[st.RANGE] = 510
-    n[st.NEEDED] = -8
-    n[st.VALUE] = next_byte(w) << 8
-    n[st.VALUE] |= next_byte(w)
+    cabac = w.state.cabac
+    cabac.ivl_curr_range = 510
+    cabac.bits_needed = -8
+    cabac.ivl_offset = next_byte(w) << 8
+    cabac.ivl_offset |= next_byte(w)
 
 
 @compiled
@@ -47,7 +47,8 @@ def hash_bin(w: Work, value: int) -> None:
 
     The hash distinguishes the coding units of two streams.
     """
-    w.n[st.BINS] = (w.n[st.BINS] * 1103515245 + value + 1) & 0x7FFFFFFF
+    cabac = w.state.cabac
+    cabac.bins = (cabac.bins * 1103515245 + value + 1) & 0x7FFFFFFF
 
 
 @compiled
@@ -61,20 +62,20 @@ def decode_bin(w: Work, context: int) -> int:
     Returns:
         The bin, 0 or 1.
     """
-    n = w.n
-    at = st.CONTEXTS + 4 * context
+    cabac = w.state.cabac
+    variable = w.state.entropy.variables[context]
     # Two estimates of the probability of a 1, of 10 and 14 bits: one adapts quickly, the other is more exact in the
     # long run. Their sum of 15 bits is used; in its upper half, 1 is the more probable symbol.
-    state0, state1 = n[at], n[at + 1]
+    state0, state1 = variable.p_state_idx0, variable.p_state_idx1
     probability = state1 + (state0 << 4)
     value_mps = probability >> 14
     scale = (32767 - probability if value_mps else probability) >> 9
     # The less probable symbol takes the upper part of the range, whose size is a product of a few bits of range and
     # probability, and at least 4, so that no bin is impossible.
-    current = n[st.RANGE]
+    current = cabac.ivl_curr_range
     lps = (((current >> 5) * scale) >> 1) + 4
     current -= lps
-    value = n[st.VALUE]
+    value = cabac.ivl_offset
     if value < current << 7:
         result: int = value_mps
     else:
@@ -82,7 +83,7 @@ def decode_bin(w: Work, context: int) -> int:
         value -= current << 7
         current = lps
     # Renormalisation (9.3.4.3.3): the range stays between 256 and 510.
-    needed = n[st.NEEDED]
+    needed = cabac.bits_needed
     while current < 256:
         current <<= 1
         value <<= 1
@@ -90,11 +91,11 @@ def decode_bin(w: Work, context: int) -> int:
         if needed == 0:
             value |= next_byte(w)
             needed = -8
-    n[st.RANGE], n[st.VALUE], n[st.NEEDED] = current, value, needed
+    cabac.ivl_curr_range, cabac.ivl_offset, cabac.bits_needed = current, value, needed
     # Each estimate moves towards the bin by 2^-shift of the difference.
-    shift0, shift1 = n[at + 2], n[at + 3]
-    n[at] = state0 - (state0 >> shift0) + ((1023 * result) >> shift0)
-    n[at + 1] = state1 - (state1 >> shift1) + ((16383 * result) >> shift1)
+    shift0, shift1 = variable.shift0, variable.shift1
+    variable.p_state_idx0 = state0 - (state0 >> shift0) + ((1023 * result) >> shift0)
+    variable.p_state_idx1 = state1 - (state1 >> shift1) + ((16383 * result) >> shift1)
     hash_bin(w, result)
     return result
 
@@ -105,18 +106,18 @@ def decode_bypass(w: Work) -> int:
 
     It uses no context variable and leaves the range unchanged.
     """
-    n = w.n
-    value = n[st.VALUE] << 1
-    n[st.NEEDED] += 1
-    if n[st.NEEDED] == 0:
+    cabac = w.state.cabac
+    value = cabac.ivl_offset << 1
+    cabac.bits_needed += 1
+    if cabac.bits_needed == 0:
         value |= next_byte(w)
-        n[st.NEEDED] = -8
-    scaled = n[st.RANGE] << 7
+        cabac.bits_needed = -8
+    scaled = cabac.ivl_curr_range << 7
     if value >= scaled:
-        n[st.VALUE] = value - scaled
+        cabac.ivl_offset = value - scaled
         hash_bin(w, 1)
         return 1
-    n[st.VALUE] = value
+    cabac.ivl_offset = value
     hash_bin(w, 0)
     return 0
 
@@ -137,14 +138,14 @@ def decode_terminating_one(w: Work) -> None:
     The last bit read is then the stop bit of the trailing or alignment bits. Zeros must follow up to the next byte,
     where `start_decoder` may continue.
     """
-    n = w.n
-    n[st.RANGE] -= 2
-    if n[st.VALUE] < n[st.RANGE] << 7 or n[st.POSITION] > n[st.END]:
-        n[st.FAULT] = st.FAULT_TERMINATE
+    cabac = w.state.cabac
+    cabac.ivl_curr_range -= 2
+    if cabac.ivl_offset < cabac.ivl_curr_range << 7 or cabac.position > cabac.end:
+        w.state.fault = st.FAULT_TERMINATE
         return
-    last = np.int64(w.data[n[st.POSITION] - 1])
-    if (last << (8 + n[st.NEEDED])) & 0xFF != 0x80:
-        n[st.FAULT] = st.FAULT_TERMINATE
+    last = np.int64(w.data[cabac.position - 1])
+    if (last << (8 + cabac.bits_needed)) & 0xFF != 0x80:
+        w.state.fault = st.FAULT_TERMINATE
 
 
 @compiled
