@@ -75,3 +75,5 @@ class CtbCell(Record):
 
 BLOCK_CELL, CTB_CELL = record_dtype(BlockCell, np.int16), record_dtype(CtbCell, np.int32)
 """Types of the elements of `state.Work.cells` and of the CTUs of a picture."""
+
+SAO_PARAMETERS = record_dtype(SaoParameters, np.int32)
