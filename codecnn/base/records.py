@@ -146,20 +146,28 @@ def copy_record(target: Record, source: Record) -> None:
         target: Record to change.
         source: Record of the same class, or of a class derived from it, with integers of the same type.
     """
-    for name in target.dtype.names:
-        target[name] = source[name]
+    fields: Any = target
+    for name in fields.dtype.names:
+        fields[name] = cast(Any, source)[name]
 
 
 def fill_record(record: Record, value: int) -> None:
-    """Set all numbers of a record to 0 or -1, the `value`."""
-    for name in record.dtype.names:
-        record[name] = value
+    """Set all numbers of a record.
+
+    Args:
+        record: Record to change.
+        value: 0 or -1.
+    """
+    fields: Any = record
+    for name in fields.dtype.names:
+        fields[name] = value
 
 
 def _copy_record(_context: Any, target: Any, source: Any) -> Any:
     def copy(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         size = context.get_constant(numba.types.intp, target.size)
-        numba.core.cgutils.raw_memcpy(builder, arguments[0], arguments[1], size, 1)
+        raw_memcpy: Any = numba.core.cgutils.raw_memcpy
+        raw_memcpy(builder, arguments[0], arguments[1], size, 1)
         return context.get_dummy_value()
 
     return numba.types.void(target, source), copy
@@ -170,7 +178,8 @@ def _fill_record(_context: Any, record: Any, value: Any) -> Any:
         size = context.get_constant(numba.types.intp, record.size)
         # All bytes of 0 and of -1 are equal.
         byte = context.cast(builder, arguments[1], signature.args[1], numba.types.int8)
-        numba.core.cgutils.memset(builder, arguments[0], size, byte)
+        memset: Any = numba.core.cgutils.memset
+        memset(builder, arguments[0], size, byte)
         return context.get_dummy_value()
 
     return numba.types.void(record, value), fill

@@ -204,7 +204,7 @@ class _AlfTables:
 
 def _filtered_by_alf(ctbs: Records) -> npt.NDArray[np.bool_]:
     """Return which CTUs ALF or cross-component ALF filters."""
-    filtered: npt.NDArray[np.bool_] = ctbs["alf"].any(-1) | ctbs["cc_alf"].any(-1)
+    filtered: npt.NDArray[np.bool_] = np.any(ctbs["alf"], -1) | np.any(ctbs["cc_alf"], -1)
     return filtered
 
 
@@ -227,7 +227,7 @@ def _rectangles(picture: ParsedPicture, ctbs: Records, near: npt.NDArray[np.int6
     for row, column in zip(*np.nonzero(_filtered_by_alf(ctbs)), strict=True):
         ctb: CtbCell = ctbs[row, column]
         index = (int(ctb.region) - 1) // SLICE_REGIONS
-        chosen = [int(value) - 1 for value in (*ctb.alf, *ctb.cc_alf)]
+        chosen = [*(int(ctb.alf[i]) - 1 for i in range(3)), *(int(ctb.cc_alf[i]) - 1 for i in range(2))]
         filters = [tables.luma_rows[index][chosen[0]] if chosen[0] >= 0 else -1]
         filters += [
             first + value if value >= 0 else -1

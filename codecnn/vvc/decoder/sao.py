@@ -72,7 +72,15 @@ def edge_sample(source: Samples, x: int, y: int, dx: int, dy: int, offsets: Arra
 
 @compiled
 def edge_ctu(
-    source: Samples, target: Samples, x0: int, y0: int, width: int, height: int, near: int, sao: Samples, peak: int
+    source: Samples,
+    target: Samples,
+    x0: int,
+    y0: int,
+    width: int,
+    height: int,
+    near: int,
+    sao: SaoParameters,
+    peak: int,
 ) -> None:
     """Add edge offsets to a CTU.
 

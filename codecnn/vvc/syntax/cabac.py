@@ -13,13 +13,16 @@ from codecnn.vvc.syntax import state as st
 from codecnn.vvc.syntax.state import Work
 
 # `ivl_offset` holds the 9 bits of ivlOffset and 7 bits read ahead, so that a byte is fetched once in eight shifts; the
-# standard reads single bits (9.3.4.3.3). A range is shifted by 7 for comparison with it. `bits_needed` counts from -8 to
-# 0, when the next byte is fetched.
+# standard reads single bits (9.3.4.3.3). A range is shifted by 7 for comparison with it. `bits_needed` counts from -8
+# to 0, when the next byte is fetched.
 
 
 @compiled
 def next_byte(w: Work) -> int:
-    """Return the next byte of the slice data, 0 after its end."""
+    """Return the next byte of the slice data, 0 after its end.
+
+    Part of clause 9.3.4.3.3, Renormalization process in the arithmetic decoding engine.
+    """
     cabac = w.state.cabac
     position = cabac.position
     cabac.position = position + 1
@@ -33,7 +36,10 @@ def next_byte(w: Work) -> int:
 
 @compiled
 def start_decoder(w: Work) -> None:
-    """Initialise the decoder at the next byte (clause 9.3.2.5)."""
+    """Initialise the decoder at the next byte.
+
+    Clause 9.3.2.5, Initialization process for the arithmetic decoding engine.
+    """
     cabac = w.state.cabac
     cabac.ivl_curr_range = 510
     cabac.bits_needed = -8
@@ -53,7 +59,10 @@ def hash_bin(w: Work, value: int) -> None:
 
 @compiled
 def decode_bin(w: Work, context: int) -> int:
-    """Decode one bin with an adaptive probability (clause 9.3.4.3.2).
+    """Decode one bin with an adaptive probability.
+
+    Clause 9.3.4.3.2, Arithmetic decoding process for a binary decision.
+    Clause 9.3.4.3.3, Renormalization process in the arithmetic decoding engine.
 
     Args:
         w: State of the parser.
@@ -102,7 +111,9 @@ def decode_bin(w: Work, context: int) -> int:
 
 @compiled
 def decode_bypass(w: Work) -> int:
-    """Decode one equiprobable bin (clause 9.3.4.3.4).
+    """Decode one equiprobable bin.
+
+    Clause 9.3.4.3.4, Bypass decoding process for binary decisions.
 
     It uses no context variable and leaves the range unchanged.
     """
@@ -124,7 +135,10 @@ def decode_bypass(w: Work) -> int:
 
 @compiled
 def decode_bypass_bits(w: Work, count: int) -> int:
-    """Decode `count` equiprobable bins as an unsigned number of fixed length (clause 9.3.3.7)."""
+    """Decode `count` equiprobable bins as an unsigned number of fixed length.
+
+    Clause 9.3.3.7, Fixed-length binarization process.
+    """
     value = 0
     for _ in range(count):
         value = value << 1 | decode_bypass(w)
@@ -133,7 +147,9 @@ def decode_bypass_bits(w: Work, count: int) -> int:
 
 @compiled
 def decode_terminating_one(w: Work) -> None:
-    """Decode a bin before termination (clause 9.3.4.3.5), which must be 1; set FAULT_TERMINATE otherwise.
+    """Decode a bin before termination, which must be 1; set FAULT_TERMINATE otherwise.
+
+    Clause 9.3.4.3.5, Decoding process for binary decisions before termination.
 
     The last bit read is then the stop bit of the trailing or alignment bits. Zeros must follow up to the next byte,
     where `start_decoder` may continue.
@@ -150,7 +166,10 @@ def decode_terminating_one(w: Work) -> None:
 
 @compiled
 def truncated_binary(w: Work, top: int) -> int:
-    """Decode a bypass value from 0 to `top` in truncated binary (clause 9.3.3.4)."""
+    """Decode a bypass value from 0 to `top` in truncated binary.
+
+    Clause 9.3.3.4.
+    """
     count = top + 1
     bits = 0
     while 1 << (bits + 1) <= count:
@@ -164,7 +183,10 @@ def truncated_binary(w: Work, top: int) -> int:
 
 @compiled
 def truncated_unary(w: Work, top: int) -> int:
-    """Count the bypass ones before a zero, at most `top`: truncated Rice with parameter 0 (clause 9.3.3.3)."""
+    """Count the bypass ones before a zero, at most `top`: truncated Rice with parameter 0.
+
+    Clause 9.3.3.3, Truncated Rice binarization process.
+    """
     value = 0
     while value < top and decode_bypass(w):
         value += 1
@@ -173,7 +195,9 @@ def truncated_unary(w: Work, top: int) -> int:
 
 @compiled
 def limited_exp_golomb(w: Work, order: int, max_prefix: int, escape_bits: int) -> int:
-    """Decode a limited k-th order Exp-Golomb value in bypass bins (clause 9.3.3.6).
+    """Decode a limited k-th order Exp-Golomb value in bypass bins.
+
+    Clause 9.3.3.6, Limited k-th order Exp-Golomb binarization process.
 
     Args:
         w: State of the parser.

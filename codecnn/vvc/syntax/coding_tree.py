@@ -22,6 +22,9 @@ from codecnn.vvc.syntax.unit_rows import append_row
 def coding_tree_of_ctu(w: Work, rows: Records) -> None:
     """Parse the coding tree or trees of the current CTU, up to the end or to a fault.
 
+    Clause 7.3.11.4, Coding tree syntax.
+    Part of clause 7.3.11.2, Coding tree unit syntax.
+
     Args:
         w: State of the parser.
         rows: Coding units of type `unit_rows.UNIT_ROW`, shape (n,), filled from `current.num_units` on.
@@ -66,22 +69,25 @@ def pop(w: Work, count: int) -> None:
 
 @compiled
 def start_groups(w: Work) -> None:
-    """Begin the quantization groups, of luma QPs and of chroma QP offsets, that the current node is."""
+    """Begin the quantization groups, of luma QPs and of chroma QP offsets, that the current node is.
+
+    Part of clause 7.3.11.4, Coding tree syntax.
+    """
     s = w.state
     node = s.node
     if s.slice.pps_cu_qp_delta_enabled_flag and node.qg_on_y and node.cb_subdiv <= s.slice.cu_qp_delta_subdiv:
         start_group(w)
-    if (
-        s.slice.sh_cu_chroma_qp_offset_enabled_flag
-        and node.qg_on_c
-        and node.cb_subdiv <= s.slice.cu_chroma_qp_offset_subdiv
-    ):
+    chroma_offsets = s.slice.sh_cu_chroma_qp_offset_enabled_flag and node.qg_on_c
+    if chroma_offsets and node.cb_subdiv <= s.slice.cu_chroma_qp_offset_subdiv:
         s.qg.is_cu_chroma_qp_offset_coded = s.qg.chroma_qp_offset_idx = 0
 
 
 @compiled
 def push_trees(w: Work, count: int) -> int:
-    """Push the separate trees of luma and chroma of a block of at most 64x64 (dual_tree_implicit_qt_split())."""
+    """Push the separate trees of luma and chroma of a block of at most 64x64.
+
+    Part of clause 7.3.11.2, Coding tree unit syntax.
+    """
     node = w.state.node
     node.tree, node.qg_on_y, node.qg_on_c = st.DUAL_CHROMA, 0, 1
     push(w, count)
@@ -93,6 +99,8 @@ def push_trees(w: Work, count: int) -> int:
 @compiled
 def push_split(w: Work, count: int, split: int) -> int:
     """Push the parts of the current node, the first on top.
+
+    Part of clause 7.3.11.4, Coding tree syntax.
 
     Below them goes the chroma block of a local dual tree.
     """
@@ -119,7 +127,10 @@ def push_split(w: Work, count: int, split: int) -> int:
 
 @compiled
 def push_parts(w: Work, count: int, split: int) -> int:
-    """Push the parts of the current node that begin inside the picture, the last part first."""
+    """Push the parts of the current node that begin inside the picture, the last part first.
+
+    Part of clause 7.3.11.4, Coding tree syntax.
+    """
     s = w.state
     node = s.node
     x, y, width, height = node.x, node.y, node.width, node.height
@@ -161,7 +172,10 @@ def push_parts(w: Work, count: int, split: int) -> int:
 
 @compiled
 def part_offset(part: int, ternary: bool, size: int) -> int:
-    """Return the position of a part in a binary (1/2, 1/2) or ternary (1/4, 1/2, 1/4) split of `size` samples."""
+    """Return the position of a part in a binary (1/2, 1/2) or ternary (1/4, 1/2, 1/4) split of `size` samples.
+
+    Part of clause 7.3.11.4, Coding tree syntax.
+    """
     if not ternary:
         return part * (size // 2)
     return (0, size // 4, size // 4 * 3)[part]
@@ -178,26 +192,26 @@ def remember_split(w: Work, split: int) -> None:
 
 @compiled
 def mode_type_of_parts(w: Work, split: int) -> int:
-    """Derive modeType of the parts (clause 7.4.12.4, ModeTypeCondition).
+    """Derive modeType of the parts (ModeTypeCondition).
+
+    Part of clause 7.4.12.4, Coding tree semantics.
 
     Small chroma blocks must not be predicted by inter prediction.
     """
     s = w.state
     node = s.node
     mode: int = node.mode_type
-    if (
-        (s.slice.is_i and s.slice.sps_qtbtt_dual_tree_intra_flag)
-        or mode != st.MODE_ALL
-        or s.slice.sps_chroma_format_idc == 0
-        or s.slice.sps_chroma_format_idc == 3
-    ):
+    chroma_format = s.slice.sps_chroma_format_idc
+    if mode != st.MODE_ALL or chroma_format == 0 or chroma_format == 3:
+        return mode
+    if s.slice.is_i and s.slice.sps_qtbtt_dual_tree_intra_flag:
         return mode
     area = node.width * node.height
     binary = split == st.BT_HOR or split == st.BT_VER
     ternary = split == st.TT_HOR or split == st.TT_VER
     if (area == 64 and (split == st.QT or ternary)) or (area == 32 and binary):
         return st.MODE_INTRA_ONLY
-    small_420 = s.slice.sps_chroma_format_idc == 1 and ((area == 64 and binary) or (area == 128 and ternary))
+    small_420 = chroma_format == 1 and ((area == 64 and binary) or (area == 128 and ternary))
     narrow = (node.width == 8 and split == st.BT_VER) or (node.width == 16 and split == st.TT_VER)
     if not small_420 and not narrow:
         return mode
@@ -211,7 +225,10 @@ def mode_type_of_parts(w: Work, split: int) -> int:
 
 @compiled
 def quad_allowed(w: Work) -> bool:
-    """Return True if a quadtree split of the current node is allowed (clause 6.4.1)."""
+    """Return True if a quadtree split of the current node is allowed.
+
+    Clause 6.4.1, Allowed quad split process.
+    """
     s = w.state
     node = s.node
     ch_type = int(node.tree == st.DUAL_CHROMA)
@@ -222,7 +239,10 @@ def quad_allowed(w: Work) -> bool:
 
 @compiled
 def binary_allowed(w: Work, vertical: bool) -> bool:
-    """Return True if a binary split of the current node is allowed (clause 6.4.2)."""
+    """Return True if a binary split of the current node is allowed.
+
+    Clause 6.4.2, Allowed binary split process.
+    """
     s = w.state
     node = s.node
     x, y, width, height = node.x, node.y, node.width, node.height
@@ -260,7 +280,10 @@ def binary_allowed(w: Work, vertical: bool) -> bool:
 
 @compiled
 def ternary_allowed(w: Work, vertical: bool) -> bool:
-    """Return True if a ternary split of the current node is allowed (clause 6.4.3)."""
+    """Return True if a ternary split of the current node is allowed.
+
+    Clause 6.4.3, Allowed ternary split process.
+    """
     s = w.state
     node = s.node
     width, height = node.width, node.height
@@ -283,7 +306,10 @@ def ternary_allowed(w: Work, vertical: bool) -> bool:
 
 @compiled
 def decode_split(w: Work) -> int:
-    """Decode split_cu_flag and the elements after it for the current node (clause 7.4.12.4).
+    """Decode split_cu_flag and the elements after it for the current node.
+
+    Part of clause 7.3.11.4, Coding tree syntax.
+    Part of clause 7.4.12.4, Coding tree semantics.
 
     FAULT_SPLIT is set if the node reaches past the picture and no split is allowed, which only damage causes.
 
@@ -321,7 +347,9 @@ def decode_split(w: Work) -> int:
 
 @compiled
 def decode_split_cu_flag(w: Work, choices: int) -> bool:
-    """Decode split_cu_flag with the ctxInc of clause 9.3.4.2.2.
+    """Decode split_cu_flag.
+
+    Clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
 
     The context depends on the number of neighbours that are smaller than this block, and on the number of `choices`.
     """
@@ -335,7 +363,10 @@ def decode_split_cu_flag(w: Work, choices: int) -> bool:
 
 @compiled
 def decode_split_qt_flag(w: Work) -> bool:
-    """Decode split_qt_flag with the ctxInc of clause 9.3.4.2.2."""
+    """Decode split_qt_flag.
+
+    Clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
+    """
     node = w.state.node
     x, y, depth = node.x, node.y, node.cqt_depth
     ch_type = int(node.tree == st.DUAL_CHROMA)
@@ -345,7 +376,10 @@ def decode_split_qt_flag(w: Work) -> bool:
 
 @compiled
 def decode_vertical_flag(w: Work, vertical: int, horizontal: int) -> bool:
-    """Decode mtt_split_cu_vertical_flag with the ctxInc of clause 9.3.4.2.3."""
+    """Decode mtt_split_cu_vertical_flag.
+
+    Clause 9.3.4.2.3, Derivation process of ctxInc for the syntax element mtt_split_cu_vertical_flag.
+    """
     node = w.state.node
     x, y = node.x, node.y
     ch_type = int(node.tree == st.DUAL_CHROMA)

@@ -16,7 +16,10 @@ from codecnn.vvc.syntax.transform import choose_kernels, isp_parts, predict_qp, 
 
 @compiled
 def coding_unit(w: Work) -> None:
-    """Parse the syntax of a coding unit at a leaf of the coding tree, the current node (clause 7.3.11.5)."""
+    """Parse the syntax of a coding unit at a leaf of the coding tree, the current node.
+
+    Clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     begin_coding_unit(w)
@@ -74,7 +77,10 @@ def begin_coding_unit(w: Work) -> None:
 
 @compiled
 def decode_pred_mode(w: Work) -> None:
-    """Decode cu_skip_flag, pred_mode_flag, pred_mode_ibc_flag and pred_mode_plt_flag; set SKIP and PRED_MODE."""
+    """Decode cu_skip_flag, pred_mode_flag, pred_mode_ibc_flag and pred_mode_plt_flag.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     decode_inter_modes(w)
@@ -91,7 +97,10 @@ def decode_pred_mode(w: Work) -> None:
 
 @compiled
 def decode_inter_modes(w: Work) -> None:
-    """Decode cu_skip_flag, pred_mode_flag and pred_mode_ibc_flag; set SKIP and PRED_MODE."""
+    """Decode cu_skip_flag, pred_mode_flag and pred_mode_ibc_flag.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     cu.pred_mode = st.MODE_INTRA
@@ -130,21 +139,20 @@ def decode_inter_modes(w: Work) -> None:
 
 @compiled
 def decode_sbt(w: Work) -> None:
-    """Decode cu_sbt_flag and the elements that depend on it."""
+    """Decode cu_sbt_flag and the elements that depend on it.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     width, height = cu.width, cu.height
-    if (
-        cu.pred_mode != st.MODE_INTER
-        or not s.slice.sps_sbt_enabled_flag
-        or cu.ciip_flag
-        or max(width, height) > s.slice.max_tb_size_y
-    ):
+    longest = max(width, height)
+    if not s.slice.sps_sbt_enabled_flag or cu.pred_mode != st.MODE_INTER or cu.ciip_flag:
         return
-    if max(width, height) < 8 or not decode_bin(w, c.CU_SBT_FLAG + (width * height <= 256)):
+    if longest < 8 or longest > s.slice.max_tb_size_y or not decode_bin(w, c.CU_SBT_FLAG + (width * height <= 256)):
         return
     cu.cu_sbt_flag = 1
-    if max(width, height) >= 16:
+    if longest >= 16:
         cu.cu_sbt_quad_flag = decode_bin(w, c.CU_SBT_QUAD_FLAG)
     least = 16 if cu.cu_sbt_quad_flag else 8
     cu.cu_sbt_horizontal_flag = int(height >= least)
@@ -156,16 +164,16 @@ def decode_sbt(w: Work) -> None:
 
 @compiled
 def decode_lfnst(w: Work) -> None:
-    """Decode lfnst_idx."""
+    """Decode lfnst_idx.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     width, height = cu.width, cu.height
-    if (
-        not s.slice.sps_lfnst_enabled_flag
-        or cu.pred_mode != st.MODE_INTRA
-        or cu.transform_skip
-        or max(width, height) > s.slice.max_tb_size_y
-    ):
+    if not s.slice.sps_lfnst_enabled_flag or cu.pred_mode != st.MODE_INTRA or cu.transform_skip:
+        return
+    if max(width, height) > s.slice.max_tb_size_y:
         return
     if cu.tree == st.DUAL_CHROMA:
         width, height = width >> s.slice.log2_sub_width_c, height >> s.slice.log2_sub_height_c
@@ -184,18 +192,19 @@ def decode_lfnst(w: Work) -> None:
 
 @compiled
 def decode_mts(w: Work) -> None:
-    """Decode mts_idx."""
+    """Decode mts_idx.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     if cu.tree == st.DUAL_CHROMA or cu.lfnst_idx or cu.luma_transform_skip or max(cu.width, cu.height) > 32:
         return
     if cu.isp_split_type != st.ISP_NONE or cu.cu_sbt_flag or not cu.mts_zero_out_sig_coeff_flag or cu.mts_dc_only:
         return
-    if (
-        s.slice.sps_explicit_mts_inter_enabled_flag
-        if cu.pred_mode == st.MODE_INTER
-        else s.slice.sps_explicit_mts_intra_enabled_flag and cu.pred_mode == st.MODE_INTRA
-    ):
+    explicit_inter = s.slice.sps_explicit_mts_inter_enabled_flag and cu.pred_mode == st.MODE_INTER
+    explicit_intra = s.slice.sps_explicit_mts_intra_enabled_flag and cu.pred_mode == st.MODE_INTRA
+    if explicit_inter or explicit_intra:
         value = 0
         while value < 4 and decode_bin(w, c.MTS_IDX + value):
             value += 1

@@ -173,7 +173,9 @@ NUM_CONTEXTS = _VALUES.shape[1]
 
 
 def initial_contexts(slice_type: str, cabac_init: bool, qp: int) -> npt.NDArray[np.int64]:
-    """Compute the context variables at the start of a slice (clause 9.3.2.2).
+    """Compute the context variables at the start of a slice.
+
+    Clause 9.3.2.2, Initialization process for context variables.
 
     Args:
         slice_type: "I", "P" or "B".

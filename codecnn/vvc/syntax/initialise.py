@@ -7,7 +7,7 @@ from codecnn.base.errors import FormatError
 from codecnn.base.records import Records, new_record
 from codecnn.vvc.syntax.aps import AlfFilters
 from codecnn.vvc.syntax.contexts import initial_contexts
-from codecnn.vvc.syntax.maps import BLOCK_CELL
+from codecnn.vvc.syntax.maps import BLOCK_CELL, BlockCell
 from codecnn.vvc.syntax.picture_header import AlfSelection
 from codecnn.vvc.syntax.pictures import Slice
 from codecnn.vvc.syntax.pps import PictureParameterSet
@@ -42,7 +42,7 @@ def new_work(part: Slice, data: npt.NDArray[np.uint8], cells: Records, log_size:
     contexts = initial_contexts(h.slice_type, h.sh_cabac_init_flag, h.slice_qp_y)
     variables["p_state_idx0"], variables["p_state_idx1"], variables["shift0"], variables["shift1"] = contexts
     s.qg.qp_y, s.cabac.end, s.current.keep_log = h.slice_qp_y, len(data), log_size > 0
-    unavailable = np.zeros((), BLOCK_CELL)[()]
+    unavailable: BlockCell = np.zeros(1, BLOCK_CELL)[0]
     # No block is larger, so that a neighbour which is not available does not count as smaller.
     unavailable.cb_width[:] = unavailable.cb_height[:] = 128
     return Work(s, data, cells, unavailable, np.zeros(log_size, np.int64))
@@ -135,7 +135,9 @@ def _put_inter(v: SliceValues, part: Slice) -> None:
 
 
 def _has_symmetric_references(part: Slice) -> bool:
-    """Return True if RefIdxSymL0 and RefIdxSymL1 exist (clause 8.3.5).
+    """Return True if RefIdxSymL0 and RefIdxSymL1 exist.
+
+    Part of clause 8.3.5, Decoding process for symmetric motion vector difference reference indices.
 
     They need short-term pictures, those of one list before and those of the other after the current picture.
     """

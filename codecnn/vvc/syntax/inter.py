@@ -19,7 +19,10 @@ PRED_L0, PRED_L1, PRED_BI = range(3)
 
 @compiled
 def inter_unit(w: Work) -> None:
-    """Parse the prediction part of an inter or IBC coding unit; set MERGE and CIIP_FLAG."""
+    """Parse the prediction part of an inter or IBC coding unit.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     cu.general_merge_flag = 1 if cu.cu_skip_flag else decode_bin(w, c.GENERAL_MERGE_FLAG)
@@ -39,6 +42,8 @@ def inter_unit(w: Work) -> None:
 def decode_merge_index(w: Work, candidates: int) -> int:
     """Decode merge_idx, merge_gpm_idx0 or merge_gpm_idx1.
 
+    Part of clause 7.3.11.7, Merge data syntax.
+
     A single candidate has no bin.
     """
     if candidates > 1 and decode_bin(w, c.MERGE_IDX):
@@ -48,14 +53,20 @@ def decode_merge_index(w: Work, candidates: int) -> int:
 
 @compiled
 def subblock_context(w: Work) -> int:
-    """Derive ctxInc of merge_subblock_flag and inter_affine_flag (clause 9.3.4.2.2)."""
+    """Derive ctxInc of merge_subblock_flag and inter_affine_flag.
+
+    Clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
+    """
     cu = w.state.cu
     return int64(left_of(w, cu.x, cu.y).subblock_flag + above_of(w, cu.x, cu.y).subblock_flag)
 
 
 @compiled
 def merge_data(w: Work) -> None:
-    """Parse the merge data of an inter unit."""
+    """Parse the merge data of an inter unit.
+
+    Clause 7.3.11.7, Merge data syntax.
+    """
     s = w.state
     cu = s.cu
     width, height = cu.width, cu.height
@@ -88,7 +99,10 @@ def merge_data(w: Work) -> None:
 
 @compiled
 def regular_merge(w: Work) -> None:
-    """Parse mmvd_merge_flag and the elements that depend on it, or merge_idx."""
+    """Parse mmvd_merge_flag and the elements that depend on it, or merge_idx.
+
+    Part of clause 7.3.11.7, Merge data syntax.
+    """
     s = w.state
     cu = s.cu
     if s.slice.sps_mmvd_enabled_flag and decode_bin(w, c.MMVD_MERGE_FLAG):
@@ -104,7 +118,10 @@ def regular_merge(w: Work) -> None:
 
 @compiled
 def ibc_vector(w: Work) -> None:
-    """Parse the block vector of an IBC unit without merge."""
+    """Parse the block vector of an IBC unit without merge.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     x, y = mvd_coding(w)
     second = decode_bin(w, c.MVP_FLAG) if s.slice.max_num_ibc_merge_cand > 1 else 0
@@ -116,7 +133,10 @@ def ibc_vector(w: Work) -> None:
 
 @compiled
 def motion_vectors(w: Work) -> None:
-    """Parse reference indices and motion vector differences of an inter unit without merge."""
+    """Parse reference indices and motion vector differences of an inter unit without merge.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     width, height = cu.width, cu.height
@@ -145,11 +165,8 @@ def motion_vectors(w: Work) -> None:
             moved |= vector_differences(w, 1, 1 + points)
         cu.mvp_flag[1] = decode_bin(w, c.MVP_FLAG)
     cu.amvr_shift = 2
-    if (
-        moved
-        and (s.slice.sps_affine_amvr_enabled_flag if affine else s.slice.sps_amvr_enabled_flag)
-        and decode_bin(w, c.AMVR_FLAG + affine)
-    ):
+    amvr = s.slice.sps_affine_amvr_enabled_flag if affine else s.slice.sps_amvr_enabled_flag
+    if moved and amvr and decode_bin(w, c.AMVR_FLAG + affine):
         # Steps of 1/16 or 1 sample for affine units, else of 1/2, 1 or 4 samples (clause 7.4.12.7).
         if affine:
             cu.amvr_shift = 4 * decode_bin(w, c.AMVR_PRECISION_IDX + 2)
@@ -157,19 +174,17 @@ def motion_vectors(w: Work) -> None:
             cu.amvr_shift = 4 + 2 * decode_bin(w, c.AMVR_PRECISION_IDX + 1)
         else:
             cu.amvr_shift = 3
-    if (
-        s.slice.sps_bcw_enabled_flag
-        and direction == PRED_BI
-        and not weighted
-        and width * height >= 256
-        and decode_bin(w, c.BCW_IDX)
-    ):
+    may_bcw = s.slice.sps_bcw_enabled_flag and direction == PRED_BI and not weighted and width * height >= 256
+    if may_bcw and decode_bin(w, c.BCW_IDX):
         cu.bcw_idx = 1 + truncated_unary(w, 3 if s.slice.no_backward_pred_flag else 1)
 
 
 @compiled
 def vector_differences(w: Work, list_x: int, points: int) -> bool:
-    """Parse the motion vector differences of one list and of `points` control points; return True if any is not 0."""
+    """Parse the motion vector differences of one list; return True if one of them is not 0.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     moved = False
     for point in range(points):
         mvd = w.state.cu.mvd[list_x, point]
@@ -180,7 +195,10 @@ def vector_differences(w: Work, list_x: int, points: int) -> bool:
 
 @compiled
 def decode_inter_pred_idc(w: Work) -> int:
-    """Decode inter_pred_idc (clause 9.3.3.9)."""
+    """Decode inter_pred_idc.
+
+    Clause 9.3.3.9.
+    """
     cu = w.state.cu
     if cu.width + cu.height > 12:
         exponent = 0
@@ -193,7 +211,10 @@ def decode_inter_pred_idc(w: Work) -> int:
 
 @compiled
 def decode_ref_idx(w: Work, active: int) -> int:
-    """Decode ref_idx_l0 or ref_idx_l1 of a list of `active` entries; a single entry has no bin."""
+    """Decode ref_idx_l0 or ref_idx_l1 of a list of `active` entries; a single entry has no bin.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     top = active - 1
     value = 0
     while value < min(top, 2) and decode_bin(w, c.REF_IDX + value):
@@ -205,7 +226,10 @@ def decode_ref_idx(w: Work, active: int) -> int:
 
 @compiled
 def mvd_coding(w: Work) -> tuple[int, int]:
-    """Parse a motion vector difference; return the horizontal and vertical difference."""
+    """Parse a motion vector difference; return the horizontal and vertical difference.
+
+    Clause 7.3.11.8, Motion vector difference syntax.
+    """
     x = decode_bin(w, c.ABS_MVD_GREATER0_FLAG)
     y = decode_bin(w, c.ABS_MVD_GREATER0_FLAG)
     far_x = x and decode_bin(w, c.ABS_MVD_GREATER1_FLAG)
@@ -221,7 +245,11 @@ def mvd_coding(w: Work) -> tuple[int, int]:
 
 @compiled
 def merge_vector(w: Work, index: int) -> None:
-    """Set the block vector to merge candidate `index` (8.6.2.3, 8.6.2.4).
+    """Set the block vector to merge candidate `index`.
+
+    Part of clause 8.6.2.2.
+    Clause 8.6.2.3.
+    Clause 8.6.2.4.
 
     Candidates are the vectors of the units to the left and above, then those of the last units, then zero.
     """
@@ -264,7 +292,9 @@ def merge_vector(w: Work, index: int) -> None:
 
 @compiled
 def predicted_vector(w: Work, index: int, difference_x: int, difference_y: int, coarse: bool) -> None:
-    """Set the block vector to a candidate plus a difference (8.6.2.2).
+    """Set the block vector to a candidate plus a difference.
+
+    Part of clause 8.6.2.2.
 
     Args:
         w: State of the parser.
@@ -286,13 +316,19 @@ def predicted_vector(w: Work, index: int, difference_x: int, difference_y: int, 
 
 @compiled
 def rounded(value: int) -> int:
-    """Round a component of a vector to steps of four (clause 8.5.2.14)."""
+    """Round a component of a vector to steps of four.
+
+    Clause 8.5.2.14, Rounding process for motion vectors.
+    """
     return ((value + 1) >> 2) << 2 if value >= 0 else ((value + 2) >> 2) << 2
 
 
 @compiled
 def keep_vector(w: Work) -> None:
-    """Append the block vector to the table of earlier vectors (clause 8.6.2.6)."""
+    """Append the block vector to the table of earlier vectors.
+
+    Clause 8.6.2.6, Updating process for the history-based block vector predictor candidate list.
+    """
     s = w.state
     cu = s.cu
     bv = cu.bv

@@ -23,7 +23,10 @@ MODES_422 = (*_STEEP, *_FLAT, 55, 55, 56, 56, 57, 57, 58, 59, 59, 60)
 
 @compiled
 def intra_luma(w: Work) -> None:
-    """Parse the luma part of an intra unit; set INTRA_MODE to IntraPredModeY or, for MIP, to intra_mip_mode."""
+    """Parse the luma part of an intra unit.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     width, height = cu.width, cu.height
@@ -44,7 +47,10 @@ def intra_luma(w: Work) -> None:
 
 @compiled
 def decode_mip_flag(w: Work) -> int:
-    """Decode intra_mip_flag with the ctxInc of clause 9.3.4.2.2."""
+    """Decode intra_mip_flag.
+
+    Clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
+    """
     cu = w.state.cu
     inc = 3
     if cu.width <= 2 * cu.height and cu.height <= 2 * cu.width:
@@ -54,7 +60,10 @@ def decode_mip_flag(w: Work) -> int:
 
 @compiled
 def intra_angular(w: Work) -> None:
-    """Parse reference line, sub-partitions and mode of a unit without MIP and BDPCM."""
+    """Parse reference line, sub-partitions and mode of a unit without MIP and BDPCM.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     if s.slice.sps_mrl_enabled_flag and cu.y > s.current.y_ctb:
@@ -77,7 +86,10 @@ def intra_angular(w: Work) -> None:
 
 @compiled
 def neighbour_mode(neighbour: BlockCell) -> int:
-    """Return candIntraPredModeX of a neighbour (clause 8.4.2)."""
+    """Return candIntraPredModeX of a neighbour.
+
+    Part of clause 8.4.2, Derivation process for luma intra prediction mode.
+    """
     if neighbour.cu_pred_mode[0] != st.MODE_INTRA or neighbour.intra_mip_flag:
         return PLANAR
     return int64(neighbour.intra_pred_mode_y)
@@ -85,7 +97,9 @@ def neighbour_mode(neighbour: BlockCell) -> int:
 
 @compiled
 def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
-    """Derive the luma mode from its index (clause 8.4.2).
+    """Derive the luma mode from its index.
+
+    Clause 8.4.2, Derivation process for luma intra prediction mode.
 
     Args:
         w: State of the parser.
@@ -149,19 +163,17 @@ def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
 def intra_chroma(w: Work) -> None:
     """Parse the chroma part of an intra coding unit.
 
-    Sets CHROMA_MODE to IntraPredModeC, where CCLM is 67, 68 or 69 as in VTM, and COLOCATED_MODE to the luma mode from
-    which clause 8.4.3 derives it.
+    Part of clause 7.3.11.5, Coding unit syntax.
+    Clause 8.4.3, Derivation process for chroma intra prediction mode.
+
+    In `intra_pred_mode_c` CCLM is 67, 68 or 69, as in VTM.
     """
     s = w.state
     cu = s.cu
     cu.colocated_mode = colocated_mode(w)
     matrix = s.slice.sps_chroma_format_idc == 3 and cu.tree == st.SINGLE and cu.intra_mip_flag == 1
-    may_skip = s.slice.sps_bdpcm_enabled_flag and not cu.cu_act_enabled_flag
-    if (
-        may_skip
-        and cu.width >> s.slice.log2_sub_width_c <= s.slice.max_ts_size
-        and cu.height >> s.slice.log2_sub_height_c <= s.slice.max_ts_size
-    ):
+    longest = max(cu.width >> s.slice.log2_sub_width_c, cu.height >> s.slice.log2_sub_height_c)
+    if s.slice.sps_bdpcm_enabled_flag and not cu.cu_act_enabled_flag and longest <= s.slice.max_ts_size:
         cu.intra_bdpcm_chroma_flag = decode_bin(w, c.INTRA_BDPCM_CHROMA_FLAG)
         if cu.intra_bdpcm_chroma_flag:
             cu.intra_pred_mode_c = VERTICAL if decode_bin(w, c.INTRA_BDPCM_CHROMA_DIR_FLAG) else HORIZONTAL
@@ -185,7 +197,9 @@ def intra_chroma(w: Work) -> None:
 
 @compiled
 def colocated_mode(w: Work) -> int:
-    """Derive lumaIntraPredMode (clause 8.4.3).
+    """Derive lumaIntraPredMode.
+
+    Part of clause 8.4.3, Derivation process for chroma intra prediction mode.
 
     It is the mode of this unit or, with separate trees, of the luma block at its centre.
     """
@@ -198,7 +212,9 @@ def colocated_mode(w: Work) -> int:
 
 @compiled
 def cclm_enabled(w: Work) -> bool:
-    """Derive CclmEnabled (clause 7.4.12.5).
+    """Derive CclmEnabled.
+
+    Part of clause 7.4.12.5, Coding unit semantics.
 
     With separate trees CCLM requires that within 64x64 samples luma is split as far as chroma.
     """

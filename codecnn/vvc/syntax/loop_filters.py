@@ -11,7 +11,9 @@ from codecnn.vvc.syntax.state import Work
 
 @compiled
 def sao(w: Work, ctbs: Records, x: int, y: int) -> None:
-    """Parse the SAO syntax of a CTU (clause 7.3.11.3).
+    """Parse the SAO syntax of a CTU.
+
+    Clause 7.3.11.3, Sample adaptive offset syntax.
 
     Args:
         w: State of the parser.
@@ -43,7 +45,10 @@ def copy_sao(ctb: CtbCell, source: CtbCell) -> None:
 
 @compiled
 def sao_of_component(w: Work, parameters: Array[SaoParameters], component: int) -> None:
-    """Parse SAO of one component; Cr has the type and the edge class of Cb."""
+    """Parse SAO of one component; Cr has the type and the edge class of Cb.
+
+    Part of clause 7.3.11.3, Sample adaptive offset syntax.
+    """
     sao = parameters[component]
     if component < 2:
         kind = 0
@@ -73,7 +78,9 @@ def sao_of_component(w: Work, parameters: Array[SaoParameters], component: int) 
 
 @compiled
 def alf(w: Work, ctbs: Records, x: int, y: int) -> None:
-    """Parse the ALF and CC-ALF syntax of a CTU (clause 7.3.11.2).
+    """Parse the ALF and CC-ALF syntax of a CTU.
+
+    Part of clause 7.3.11.2, Coding tree unit syntax.
 
     Args:
         w: State of the parser.
@@ -112,7 +119,10 @@ def alf(w: Work, ctbs: Records, x: int, y: int) -> None:
 
 @compiled
 def alf_luma_filter(w: Work) -> int:
-    """Parse AlfCtbFiltSetIdxY: one of the 16 fixed filter sets or, from 16 on, that of an APS."""
+    """Parse AlfCtbFiltSetIdxY: one of the 16 fixed filter sets or, from 16 on, that of an APS.
+
+    Part of clause 7.3.11.2, Coding tree unit syntax.
+    """
     sets = w.state.slice.sh_num_alf_aps_ids_luma
     if sets > 0 and decode_bin(w, c.ALF_USE_APS_FLAG):
         return 16 + (truncated_binary(w, sets - 1) if sets > 1 else 0)

@@ -23,13 +23,19 @@ def cell(w: Work, x: int, y: int) -> BlockCell:
 
 @compiled
 def left_available(w: Work, x: int) -> bool:
-    """Return True if the block left of column `x` of this CTU belongs to the same slice and tile (clause 6.4.4)."""
+    """Return True if the block left of column `x` of this CTU belongs to the same slice and tile.
+
+    Part of clause 6.4.4, Derivation process for neighbouring block availability.
+    """
     return bool(x > w.state.current.x_ctb or w.state.current.left_available == 1)
 
 
 @compiled
 def above_available(w: Work, y: int) -> bool:
-    """Return True if the block above row `y` of this CTU belongs to the same slice and tile (clause 6.4.4)."""
+    """Return True if the block above row `y` of this CTU belongs to the same slice and tile.
+
+    Part of clause 6.4.4, Derivation process for neighbouring block availability.
+    """
     return bool(y > w.state.current.y_ctb or w.state.current.above_available == 1)
 
 

@@ -15,7 +15,10 @@ _SUBSET = 16
 
 @compiled
 def exp_golomb(w: Work, order: int) -> int:
-    """Decode a k-th order Exp-Golomb value in bypass bins (clause 9.3.3.5); the length is limited in damaged data."""
+    """Decode a k-th order Exp-Golomb value in bypass bins; the length is limited in damaged data.
+
+    Clause 9.3.3.5, k-th order Exp-Golomb binarization process.
+    """
     value = 0
     while order < 24 and decode_bypass(w):
         value += 1 << order
@@ -25,7 +28,10 @@ def exp_golomb(w: Work, order: int) -> int:
 
 @compiled
 def palette_unit(w: Work) -> None:
-    """Parse palette_coding() of the current coding unit: its palette, then indices and escape values."""
+    """Parse the palette of the current coding unit, then its indices and escape values.
+
+    Clause 7.3.11.6, Palette coding syntax.
+    """
     s = w.state
     first = 1 if s.cu.tree == st.DUAL_CHROMA else 0
     last = 1 if s.cu.tree == st.DUAL_LUMA else 3 if s.slice.sps_chroma_format_idc else 1
@@ -41,12 +47,8 @@ def palette_unit(w: Work) -> None:
     transposed = decode_bin(w, c.PALETTE_TRANSPOSE_FLAG) if symbols > 1 else 0
     if escapes and s.slice.pps_cu_qp_delta_enabled_flag and not s.qg.is_cu_qp_delta_coded and not first:
         decode_qp_delta(w)
-    if (
-        escapes
-        and s.slice.sh_cu_chroma_qp_offset_enabled_flag
-        and not s.qg.is_cu_chroma_qp_offset_coded
-        and s.cu.tree != st.DUAL_LUMA
-    ):
+    may_offset = s.slice.sh_cu_chroma_qp_offset_enabled_flag and not s.qg.is_cu_chroma_qp_offset_coded
+    if escapes and may_offset and s.cu.tree != st.DUAL_LUMA:
         decode_chroma_qp_offset(w)
     palette_indices(w, first, last, width, height, symbols, transposed == 1)
     update_predictor(w, first, last, local)
@@ -57,6 +59,8 @@ def palette_unit(w: Work) -> None:
 @compiled
 def palette_entries(w: Work, first: int, last: int, local: bool) -> int:
     """Parse CurrentPaletteEntries: reused entries of the predictor, then new entries.
+
+    Part of clause 7.3.11.6, Palette coding syntax.
 
     Args:
         w: State of the parser.
@@ -107,6 +111,8 @@ def palette_entries(w: Work, first: int, last: int, local: bool) -> int:
 def palette_indices(w: Work, first: int, last: int, width: int, height: int, symbols: int, transposed: bool) -> None:
     """Parse PaletteIndexMap and PaletteEscapeVal of the unit.
 
+    Part of clause 7.3.11.6, Palette coding syntax.
+
     The traverse scan runs along rows, or columns if `transposed`, in alternating direction.
     """
     palette = w.state.palette
@@ -155,7 +161,10 @@ def palette_indices(w: Work, first: int, last: int, width: int, height: int, sym
 
 @compiled
 def place_at(place: int, line: int, transposed: bool) -> int:
-    """Return the position in the maps of place `place` of the traverse scan (clause 6.5.8)."""
+    """Return the position in the maps of place `place` of the traverse scan.
+
+    Clause 6.5.8.
+    """
     row, column = place // line, place % line
     if row & 1:
         column = line - 1 - column
@@ -180,6 +189,8 @@ def has_sample(w: Work, first: int, component: int, at: int) -> bool:
 def palette_index(w: Work, place: int, line: int, transposed: bool, symbols: int) -> int:
     """Decode palette_idx_idc.
 
+    Part of clause 7.3.11.6, Palette coding syntax.
+
     The code omits the index of the previous sample or of the sample above, which would have been copied.
     """
     palette = w.state.palette
@@ -195,7 +206,9 @@ def palette_index(w: Work, place: int, line: int, transposed: bool, symbols: int
 
 @compiled
 def update_predictor(w: Work, first: int, last: int, local: bool) -> None:
-    """Update the palette predictor (clause 7.4.12.6).
+    """Update the palette predictor.
+
+    Part of clause 7.4.12.6.
 
     The new predictor holds the palette, then the entries of the old predictor that were not reused.
     """

@@ -33,6 +33,8 @@ def clear_levels(tb: TransformBlock, width: int, height: int) -> None:
 def sub_block_log2_width(log2_w: int, log2_h: int) -> int:
     """Return log2SbW of a block of 2^log2_w x 2^log2_h coefficients.
 
+    Part of clause 7.3.11.11, Residual coding syntax.
+
     With the arguments swapped it is log2SbH.
     """
     if log2_w + log2_h > 3:
@@ -45,7 +47,10 @@ def sub_block_log2_width(log2_w: int, log2_h: int) -> int:
 
 @compiled
 def last_prefix(w: Work, table: int, log2_size: int, log2_coded: int, chroma: bool) -> int:
-    """Decode last_sig_coeff_x_prefix or last_sig_coeff_y_prefix in unary (clause 9.3.4.2.4).
+    """Decode last_sig_coeff_x_prefix or last_sig_coeff_y_prefix in unary.
+
+    Clause 9.3.4.2.4, Derivation process of ctxInc for the syntax elements last_sig_coeff_x_prefix and
+    last_sig_coeff_y_prefix.
 
     Args:
         w: State of the parser.
@@ -70,7 +75,10 @@ def last_prefix(w: Work, table: int, log2_size: int, log2_coded: int, chroma: bo
 
 @compiled
 def last_position(w: Work, prefix: int) -> int:
-    """Derive LastSignificantCoeffX or Y from its prefix and, if there is one, a suffix (clause 7.4.12.11)."""
+    """Derive LastSignificantCoeffX or Y from its prefix and, if there is one, a suffix.
+
+    Part of clause 7.4.12.11, Residual coding semantics.
+    """
     if prefix <= 3:
         return prefix
     bits = (prefix >> 1) - 1
@@ -79,7 +87,10 @@ def last_position(w: Work, prefix: int) -> int:
 
 @compiled
 def local_sum(plane: Array[int], at: int) -> int:
-    """Sum the five neighbours to the right and below (clauses 9.3.4.2.7 and 9.3.3.2).
+    """Sum the five neighbours to the right and below.
+
+    Part of clause 9.3.4.2.7, Derivation process for the variables locNumSig, locSumAbsPass1.
+    Part of clause 9.3.3.2.
 
     They come earlier in the reversed scan. The planes of levels have a border of zeros for neighbours outside the
     block.
@@ -90,7 +101,10 @@ def local_sum(plane: Array[int], at: int) -> int:
 
 @compiled
 def local_count(plane: Array[int], at: int) -> int:
-    """Count the neighbours of `local_sum` that are not 0 (locNumSig)."""
+    """Count the neighbours of `local_sum` that are not 0 (locNumSig).
+
+    Part of clause 9.3.4.2.7, Derivation process for the variables locNumSig, locSumAbsPass1.
+    """
     below = at + LEVEL_STRIDE
     count = min(plane[at + 1], 1) + min(plane[at + 2], 1) + min(plane[below], 1) + min(plane[below + 1], 1)
     return count + min(plane[below + LEVEL_STRIDE], 1)
@@ -98,7 +112,9 @@ def local_count(plane: Array[int], at: int) -> int:
 
 @compiled
 def rice_parameter(w: Work, at: int, base: int) -> int:
-    """Derive cRiceParam (clause 9.3.3.2, table 128) from the neighbouring levels.
+    """Derive cRiceParam from the neighbouring levels (table 128).
+
+    Clause 9.3.3.2.
 
     A larger parameter lengthens the fixed part of the code and shortens the unary part.
 
@@ -126,7 +142,10 @@ def rice_parameter(w: Work, at: int, base: int) -> int:
 
 @compiled
 def count_outside(w: Work, at: int) -> int:
-    """Count the neighbours of `local_sum` that clause 9.3.3.2 regards as outside the block."""
+    """Count the neighbours of `local_sum` that count as outside the block.
+
+    Part of clause 9.3.3.2.
+    """
     s = w.state
     right = s.tb.width - at % LEVEL_STRIDE
     below = s.tb.height - at // LEVEL_STRIDE
@@ -137,6 +156,8 @@ def count_outside(w: Work, at: int) -> int:
 @compiled
 def update_statistics(w: Work, remainder: int, more: int) -> None:
     """Update StatCoeff with the first non-zero remainder of a block.
+
+    Part of clause 7.3.11.11, Residual coding syntax.
 
     Args:
         w: State of the parser.
@@ -154,7 +175,9 @@ def update_statistics(w: Work, remainder: int, more: int) -> None:
 
 @compiled
 def decode_remainder(w: Work, rice: int) -> int:
-    """Decode abs_remainder or dec_abs_level (clause 9.3.3.11).
+    """Decode abs_remainder or dec_abs_level.
+
+    Clause 9.3.3.11.
 
     Levels have 16 bits, more with extended precision.
     """
@@ -167,7 +190,9 @@ def decode_remainder(w: Work, rice: int) -> int:
 
 @compiled
 def next_state(state: int, parity: int) -> int:
-    """Look up QStateTransTable (clause 7.4.12.11), packed in four bits for each state, two for each parity.
+    """Look up QStateTransTable, packed in four bits for each state, two for each parity.
+
+    Part of clause 7.4.12.11, Residual coding semantics.
 
     Dependent quantization has two quantizers, and the parities of the levels so far choose between them. States 0 and 1
     use the even multiples of the step, 2 and 3 the odd multiples and zero; the probability that a level is significant
@@ -178,7 +203,9 @@ def next_state(state: int, parity: int) -> int:
 
 @compiled
 def budget_of_block(log2_w: int, log2_h: int) -> int:
-    """Return RemCcbs (clause 7.3.11.11), the largest number of context coded bins of a block.
+    """Return RemCcbs, the largest number of context coded bins of a block.
+
+    Part of clause 7.3.11.11, Residual coding syntax.
 
     It is 7/4 for each coefficient; all further bins are bypass bins.
     """
@@ -187,7 +214,9 @@ def budget_of_block(log2_w: int, log2_h: int) -> int:
 
 @compiled
 def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, transform_skip: bool) -> None:
-    """Parse the levels of one transform block (clause 7.3.11.11).
+    """Parse the levels of one transform block.
+
+    Clause 7.3.11.11, Residual coding syntax.
 
     Args:
         w: State of the parser.
@@ -269,6 +298,8 @@ def sub_block(
     chroma: bool,
 ) -> None:
     """Parse one coded sub-block in three passes.
+
+    Part of clause 7.3.11.11, Residual coding syntax.
 
     Args:
         w: State of the parser.
@@ -358,7 +389,9 @@ def keep_sub_block(
     signs: int,
     count: int,
 ) -> None:
-    """Append the levels of a sub-block with their signs to the log (clause 7.4.12.11: TransCoeffLevel).
+    """Append the levels of a sub-block with their signs, TransCoeffLevel, to the log.
+
+    Part of clause 7.3.11.11, Residual coding syntax.
 
     Args:
         w: State of the parser.
@@ -387,7 +420,10 @@ def keep_sub_block(
 
 @compiled
 def significance_context(w: Work, at: int, diagonal: int, chroma: bool, state: int) -> int:
-    """Derive ctxInc of sig_coeff_flag (clause 9.3.4.2.8)."""
+    """Derive ctxInc of sig_coeff_flag.
+
+    Clause 9.3.4.2.8, Derivation process of ctxInc for the syntax element sig_coeff_flag.
+    """
     base = min((local_sum(w.state.tb.abs_level_pass1, at) + 1) >> 1, 3)
     if chroma:
         return 36 + 8 * max(0, state - 1) + base + (4 if diagonal < 2 else 0)
@@ -396,7 +432,10 @@ def significance_context(w: Work, at: int, diagonal: int, chroma: bool, state: i
 
 @compiled
 def greater_flags(w: Work, at: int, diagonal: int, chroma: bool, is_last: bool) -> tuple[int, int]:
-    """Decode abs_level_gtx_flag and par_level_flag of a significant level with the ctxInc of clause 9.3.4.2.9.
+    """Decode abs_level_gtx_flag and par_level_flag of a significant level.
+
+    Clause 9.3.4.2.9, Derivation process of ctxInc for the syntax elements par_level_flag and abs_level_gtx_flag.
+    Part of clause 7.3.11.11, Residual coding syntax.
 
     Returns:
         AbsLevelPass1 and the number of bins.

@@ -20,7 +20,9 @@ def clear_signs(tb: TransformBlock, width: int, height: int) -> None:
 
 @compiled
 def residual_ts_coding(w: Work, log2_w: int, log2_h: int, bdpcm: bool) -> None:
-    """Parse the levels of one transform-skip block (clause 7.3.11.12).
+    """Parse the levels of one transform-skip block.
+
+    Clause 7.3.11.12.
 
     Args:
         w: State of the parser.
@@ -56,7 +58,10 @@ def residual_ts_coding(w: Work, log2_w: int, log2_h: int, bdpcm: bool) -> None:
 
 @compiled
 def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) -> None:
-    """Parse one coded sub-block of a transform-skip block, which begins at `origin`, in three passes."""
+    """Parse one coded sub-block of a transform-skip block, which begins at `origin`, in three passes.
+
+    Part of clause 7.3.11.12.
+    """
     s = w.state
     tb = s.tb
     budget = tb.rem_ccbs
@@ -126,7 +131,10 @@ def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) 
 
 @compiled
 def sign_context(left: int, above: int, bdpcm: bool) -> int:
-    """Derive ctxInc of coeff_sign_flag (clause 9.3.4.2.10) from the neighbouring signs, -1, 0 or 1."""
+    """Derive ctxInc of coeff_sign_flag from the neighbouring signs, -1, 0 or 1.
+
+    Clause 9.3.4.2.10, Derivation process of ctxInc for the syntax element coeff_sign_flag for transform skip mode.
+    """
     inc = 3 if bdpcm else 0
     if left == -above:
         return inc

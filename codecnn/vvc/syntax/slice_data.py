@@ -206,7 +206,10 @@ def _bits_read(s: Parser, count: int) -> int:
 
 @compiled
 def start_substream(w: Work) -> None:
-    """Begin a slice, a tile or a row of a wavefront (clause 9.3.1)."""
+    """Begin a slice, a tile or a row of a wavefront.
+
+    Part of clause 9.3.1.
+    """
     s = w.state
     start_decoder(w)
     s.qg.first_in_substream = 1
@@ -228,6 +231,8 @@ def _entry(sources: str) -> Callable[[Work, Records, Records, Records], str]:
     @compiled_entry
     def parse_ctus(owned: Work, ctbs: Records, ctus: Records, rows: Records) -> str:
         """Parse CTUs until the slice ends, `rows` or the log might not hold the next CTU, or a fault occurs.
+
+        Clause 7.3.11.1, General slice data syntax.
 
         Args:
             owned: State of the parser.

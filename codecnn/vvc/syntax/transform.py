@@ -22,7 +22,10 @@ def log2(value: int) -> int:
 
 @compiled
 def isp_parts(w: Work) -> int:
-    """Return NumIntraSubPartitions (clause 7.4.12.5)."""
+    """Return NumIntraSubPartitions.
+
+    Part of clause 7.4.12.5, Coding unit semantics.
+    """
     cu = w.state.cu
     if cu.isp_split_type == st.ISP_NONE:
         return 1
@@ -31,7 +34,10 @@ def isp_parts(w: Work) -> int:
 
 @compiled
 def transform_tree(w: Work) -> None:
-    """Parse the transform tree of the current coding unit: its transform units in order."""
+    """Parse the transform tree of the current coding unit: its transform units in order.
+
+    Clause 7.3.11.9, Transform tree syntax.
+    """
     s = w.state
     cu = s.cu
     width, height = cu.width, cu.height
@@ -66,7 +72,10 @@ def transform_tree(w: Work) -> None:
 
 @compiled
 def z_order(index: int, across: int, down: int) -> tuple[int, int]:
-    """Return column and row of place `index` in the z-order of a grid whose sides are powers of two."""
+    """Return column and row of place `index` in the z-order of a grid whose sides are powers of two.
+
+    Part of clause 7.3.11.9, Transform tree syntax.
+    """
     column = row = 0
     step = 1
     while step < across or step < down:
@@ -82,7 +91,10 @@ def z_order(index: int, across: int, down: int) -> tuple[int, int]:
 
 @compiled
 def transform_unit(w: Work, x: int, y: int, width: int, height: int, index: int, parts: int) -> None:
-    """Parse transform unit `index` of `parts`, of width x height luma samples at (x, y)."""
+    """Parse transform unit `index` of `parts`, of width x height luma samples at (x, y).
+
+    Clause 7.3.11.10, Transform unit syntax.
+    """
     s = w.state
     cu = s.cu
     isp = cu.isp_split_type != st.ISP_NONE
@@ -99,28 +111,21 @@ def transform_unit(w: Work, x: int, y: int, width: int, height: int, index: int,
         luma = luma_coded(w, isp, last_part, uncoded, cb + cr > 0)
         if (large or luma or cb or cr) and s.slice.pps_cu_qp_delta_enabled_flag and not s.qg.is_cu_qp_delta_coded:
             decode_qp_delta(w)
-    if (
-        cu.tree != st.DUAL_LUMA
-        and (large or cb or cr)
-        and s.slice.sh_cu_chroma_qp_offset_enabled_flag
-        and not s.qg.is_cu_chroma_qp_offset_coded
-    ):
+    may_offset = s.slice.sh_cu_chroma_qp_offset_enabled_flag and not s.qg.is_cu_chroma_qp_offset_coded
+    if cu.tree != st.DUAL_LUMA and (large or cb or cr) and may_offset:
         decode_chroma_qp_offset(w)
     joint = 0
     if s.slice.sps_joint_cbcr_enabled_flag and ((cu.pred_mode == st.MODE_INTRA and (cb or cr)) or (cb and cr)):
         joint = decode_bin(w, c.TU_JOINT_CBCR_RESIDUAL_FLAG + 2 * cb + cr - 1)
-    cu.coded |= luma + 2 * cb + 4 * cr
+    coded = luma + 2 * cb + 4 * cr
+    cu.coded |= coded
     if joint:
         cu.joint = max(cu.joint, 2 * cb + cr)
     if isp and has_chroma:
         width_c, height_c = cu.width >> s.slice.log2_sub_width_c, cu.height >> s.slice.log2_sub_height_c
     else:
         width_c, height_c = width >> s.slice.log2_sub_width_c, height >> s.slice.log2_sub_height_c
-    unit = (
-        begin_transform_unit(w, x, y, width, height, has_chroma, luma + 2 * cb + 4 * cr, joint)
-        if s.current.keep_log
-        else 0
-    )
+    unit = begin_transform_unit(w, x, y, width, height, has_chroma, coded, joint) if s.current.keep_log else 0
     for component in range(3):
         before = s.current.log_at
         skip = 0
@@ -134,7 +139,11 @@ def transform_unit(w: Work, x: int, y: int, width: int, height: int, index: int,
 
 @compiled
 def luma_coded(w: Work, isp: bool, last_part: bool, uncoded: bool, chroma_coded: bool) -> int:
-    """Decode or infer tu_y_coded_flag (clause 7.4.12.10)."""
+    """Decode or infer tu_y_coded_flag.
+
+    Part of clause 7.3.11.10, Transform unit syntax.
+    Part of clause 7.4.12.10, Transform unit semantics.
+    """
     s = w.state
     cu = s.cu
     if uncoded:
@@ -161,18 +170,16 @@ def luma_coded(w: Work, isp: bool, last_part: bool, uncoded: bool, chroma_coded:
 
 @compiled
 def transform_block(w: Work, width: int, height: int, component: int, may_skip: bool) -> int:
-    """Decode transform_skip_flag and the residual of one coded transform block; return the flag."""
+    """Decode transform_skip_flag and the residual of one coded transform block; return the flag.
+
+    Part of clause 7.3.11.10, Transform unit syntax.
+    """
     s = w.state
     cu = s.cu
     bdpcm = cu.intra_bdpcm_chroma_flag if component else cu.intra_bdpcm_luma_flag
     skip: int = bdpcm
-    if (
-        s.slice.sps_transform_skip_enabled_flag
-        and may_skip
-        and not bdpcm
-        and not cu.cu_sbt_flag
-        and max(width, height) <= s.slice.max_ts_size
-    ):
+    small = max(width, height) <= s.slice.max_ts_size
+    if s.slice.sps_transform_skip_enabled_flag and may_skip and not bdpcm and not cu.cu_sbt_flag and small:
         skip = decode_bin(w, c.TRANSFORM_SKIP_FLAG + (component > 0))
     if skip:
         cu.transform_skip |= 1 << component
@@ -185,7 +192,9 @@ def transform_block(w: Work, width: int, height: int, component: int, may_skip: 
 
 @compiled
 def choose_kernels(w: Work) -> None:
-    """Derive trTypeHor and trTypeVer of the unit's coded luma blocks as KERNEL_H and KERNEL_V (clause 8.7.4.1).
+    """Derive trTypeHor and trTypeVer of the unit's coded luma blocks.
+
+    Part of clause 8.7.4.1, Transformation process for scaled transform coefficients.
 
     They stay DCT2 if no luma block is coded or the blocks skip the transform.
     """
@@ -194,9 +203,7 @@ def choose_kernels(w: Work) -> None:
     if not s.slice.sps_mts_enabled_flag or not cu.coded & 1 or cu.transform_skip & 1 or cu.lfnst_idx:
         return
     width, height, parts = cu.width, cu.height, isp_parts(w)
-    explicit = (
-        s.slice.sps_explicit_mts_intra_enabled_flag == 1 or cu.intra_mip_flag == 1 or cu.pred_mode != st.MODE_INTRA
-    )
+    explicit = s.slice.sps_explicit_mts_intra_enabled_flag or cu.intra_mip_flag or cu.pred_mode != st.MODE_INTRA
     if cu.cu_sbt_flag:
         part = 4 if cu.cu_sbt_quad_flag else 2
         across, down = (1, part) if cu.cu_sbt_horizontal_flag else (part, 1)
@@ -217,14 +224,20 @@ def choose_kernels(w: Work) -> None:
 
 @compiled
 def start_group(w: Work) -> None:
-    """Begin a quantization group at the current node; its QP is predicted at its first coding unit."""
+    """Begin a quantization group at the current node; its QP is predicted at its first coding unit.
+
+    Part of clause 7.3.11.4, Coding tree syntax.
+    """
     s = w.state
     s.qg.x, s.qg.y, s.qg.begins, s.qg.is_cu_qp_delta_coded = s.node.x, s.node.y, 1, 0
 
 
 @compiled
 def predict_qp(w: Work) -> None:
-    """Set QP_Y to qPY_PRED if a quantization group has just begun (clause 8.7.1)."""
+    """Set QpY to qPY_PRED if a quantization group has just begun.
+
+    Part of clause 8.7.1, Derivation process for quantization parameters.
+    """
     s = w.state
     if not s.qg.begins:
         return
@@ -244,7 +257,12 @@ def predict_qp(w: Work) -> None:
 
 @compiled
 def decode_qp_delta(w: Work) -> None:
-    """Decode cu_qp_delta_abs and cu_qp_delta_sign_flag (clause 9.3.3.10) and update QP_Y."""
+    """Decode cu_qp_delta_abs and cu_qp_delta_sign_flag, and update QpY.
+
+    Clause 9.3.3.10.
+    Part of clause 7.3.11.10, Transform unit syntax.
+    Part of clause 8.7.1, Derivation process for quantization parameters.
+    """
     s = w.state
     s.qg.is_cu_qp_delta_coded = 1
     magnitude = 0
@@ -266,7 +284,7 @@ def decode_qp_delta(w: Work) -> None:
 def decode_chroma_qp_offset(w: Work) -> None:
     """Decode cu_chroma_qp_offset_flag and cu_chroma_qp_offset_idx.
 
-    CHROMA_QP_IDX is the index + 1, or 0 if the flag is 0.
+    Part of clause 7.3.11.10, Transform unit syntax.
     """
     s = w.state
     s.qg.is_cu_chroma_qp_offset_coded = 1

@@ -362,7 +362,9 @@ def test_sao_and_alf(number):
     np.testing.assert_array_equal(filtered.rec[0], luma)
     for component in range(1, len(scene.planes)):
         assert sub is not None
-        chroma = alf_chroma(after_sao[component], scene.chosen(ctbs["alf"][..., component], "chroma"), layout, sub, depth)
+        chroma = alf_chroma(
+            after_sao[component], scene.chosen(ctbs["alf"][..., component], "chroma"), layout, sub, depth
+        )
         name = ("cc_cb", "cc_cr")[component - 1]
         chosen = scene.chosen(ctbs["cc_alf"][..., component - 1], name)
         chroma = cross_component(after_sao[0], chroma, chosen, layout, sub, depth)
