@@ -69,7 +69,7 @@ class ContextVariable(Record):
 
 
 class EntropyState(Record):
-    """What a row of a wavefront takes over from the row above (9.3.2.4).
+    """State that a row of a wavefront takes over from the row above (9.3.2).
 
     Attributes:
         variables: Context variables, in the order of `contexts`.
@@ -375,13 +375,13 @@ class TransformBlock(Record):
     CODED_STRIDE * (ys + 1) + xs + 1.
 
     Attributes:
-        width: log2TbWidth as a number of columns.
-        height: Number of rows.
+        width: Width in samples.
+        height: Height in samples.
         c_idx: cIdx: 0 Y, 1 Cb, 2 Cr.
         rem_ccbs: RemCcbs, context coded bins left.
         q_state: QState of dependent quantization.
         hist_value: HistValue, substitute for levels outside the block.
-        update_hist: The block has not updated StatCoeff.
+        update_hist: 1 until the block has updated StatCoeff.
         abs_level_pass1: AbsLevelPass1.
         abs_level: AbsLevel.
         coeff_sign_level: CoeffSignLevel of a transform-skip block, -1, 0 or 1.

@@ -144,7 +144,7 @@ def _block(cu: CodingUnit, tu: TransformUnit, component: int, least: tuple[int, 
 
 
 def _direction(bdpcm: int, mode: int) -> int:
-    """Return the same as `coding_unit.bdpcm_direction`, which only compiled functions can call."""
+    """Return the same as `unit_rows.bdpcm_direction`, which only compiled functions can call."""
     return 0 if not bdpcm else 2 if mode == VERTICAL else 1
 
 

@@ -21,10 +21,10 @@ class Work(NamedTuple):
     """State of one slice while it is parsed.
 
     Attributes:
-        state: All that is not an array of variable size.
+        state: All state that is not an array of variable size.
         data: Slice data, uint8.
         cells: Properties of the picture's blocks, cells of type `maps.BLOCK_CELL`, shape (rows, columns).
-        unavailable: Properties that a neighbour has which is not available.
+        unavailable: Properties of neighbours that are not available.
         log: The log (`codecnn.vvc.syntax.log`), int64, up to `state.current.log_at`.
     """
 

@@ -6,7 +6,6 @@ from codecnn.base.compiled import compiled
 from codecnn.base.records import Record, Records, fill_record, record_dtype
 from codecnn.vvc.syntax import state as st
 from codecnn.vvc.syntax.intra import VERTICAL
-from codecnn.vvc.syntax.neighbours import cell
 from codecnn.vvc.syntax.state import Work
 
 
@@ -107,17 +106,15 @@ def append_row(w: Work, rows: Records) -> None:
     row.channel = int(chroma)
     row.x, row.y, row.w, row.h = cu.x, cu.y, cu.width, cu.height
     row.qt_depth, row.mt_depth, row.bins = s.node.cqt_depth, s.node.mtt_depth, s.cabac.bins
-    row.lfnst = cu.lfnst_idx
+    row.lfnst, row.qp = cu.lfnst_idx, cu.qp_y
     if cu.tree != st.DUAL_LUMA and s.slice.sps_chroma_format_idc:
         row.cbf_cb, row.cbf_cr = cu.coded >> 1 & 1, cu.coded >> 2
         row.ts_cb, row.ts_cr = cu.transform_skip >> 1 & 1, cu.transform_skip >> 2
         row.bdpcm_chroma = bdpcm_direction(cu.intra_bdpcm_chroma_flag, cu.intra_pred_mode_c)
         row.joint_cbcr = cu.joint
     if chroma:
-        # A chroma block has the QP of the luma block at its centre (clause 8.7.1).
-        row.qp = cell(w, cu.x + cu.width // 2, cu.y + cu.height // 2).qp_y
         return
-    row.pred_mode, row.intra_mode, row.qp = cu.pred_mode, cu.intra_pred_mode_y, cu.qp_y
+    row.pred_mode, row.intra_mode = cu.pred_mode, cu.intra_pred_mode_y
     row.mip, row.isp, row.mrl = cu.intra_mip_flag, cu.isp_split_type, cu.intra_luma_ref_idx
     row.skip = cu.cu_skip_flag
     row.cbf_y, row.ts_y = cu.coded & 1, cu.transform_skip & 1
