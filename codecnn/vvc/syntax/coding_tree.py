@@ -349,7 +349,7 @@ def decode_split(w: Work) -> int:
 def decode_split_cu_flag(w: Work, choices: int) -> bool:
     """Decode split_cu_flag.
 
-    Clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
+    Part of clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
 
     The context depends on the number of neighbours that are smaller than this block, and on the number of `choices`.
     """
@@ -365,7 +365,7 @@ def decode_split_cu_flag(w: Work, choices: int) -> bool:
 def decode_split_qt_flag(w: Work) -> bool:
     """Decode split_qt_flag.
 
-    Clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
+    Part of clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
     """
     node = w.state.node
     x, y, depth = node.x, node.y, node.cqt_depth

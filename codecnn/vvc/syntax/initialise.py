@@ -11,8 +11,9 @@ from codecnn.vvc.syntax.maps import BLOCK_CELL, BlockCell
 from codecnn.vvc.syntax.picture_header import AlfSelection
 from codecnn.vvc.syntax.pictures import Slice
 from codecnn.vvc.syntax.pps import PictureParameterSet
-from codecnn.vvc.syntax.records import Parser, SliceValues
+from codecnn.vvc.syntax.records import Parser
 from codecnn.vvc.syntax.slice_header import SliceHeader
+from codecnn.vvc.syntax.slice_values import SliceValues
 from codecnn.vvc.syntax.sps import SequenceParameterSet
 from codecnn.vvc.syntax.state import Work
 

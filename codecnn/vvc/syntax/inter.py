@@ -55,7 +55,7 @@ def decode_merge_index(w: Work, candidates: int) -> int:
 def subblock_context(w: Work) -> int:
     """Derive ctxInc of merge_subblock_flag and inter_affine_flag.
 
-    Clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
+    Part of clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
     """
     cu = w.state.cu
     return int64(left_of(w, cu.x, cu.y).subblock_flag + above_of(w, cu.x, cu.y).subblock_flag)
@@ -167,7 +167,7 @@ def motion_vectors(w: Work) -> None:
     cu.amvr_shift = 2
     amvr = s.slice.sps_affine_amvr_enabled_flag if affine else s.slice.sps_amvr_enabled_flag
     if moved and amvr and decode_bin(w, c.AMVR_FLAG + affine):
-        # Steps of 1/16 or 1 sample for affine units, else of 1/2, 1 or 4 samples (clause 7.4.12.7).
+        # Steps of 1/16 or 1 sample for affine units, else of 1/2, 1 or 4 samples (clause 7.4.12.5).
         if affine:
             cu.amvr_shift = 4 * decode_bin(w, c.AMVR_PRECISION_IDX + 2)
         elif decode_bin(w, c.AMVR_PRECISION_IDX):

@@ -49,7 +49,7 @@ def intra_luma(w: Work) -> None:
 def decode_mip_flag(w: Work) -> int:
     """Decode intra_mip_flag.
 
-    Clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
+    Part of clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
     """
     cu = w.state.cu
     inc = 3

@@ -3,9 +3,10 @@
 from codecnn.base.compiled import compiled
 from codecnn.vvc.syntax import contexts as c
 from codecnn.vvc.syntax.cabac import decode_bin, decode_bypass
+from codecnn.vvc.syntax.levels import decode_remainder
 from codecnn.vvc.syntax.log_writer import keep_level
 from codecnn.vvc.syntax.records import CODED_STRIDE, LEVEL_STRIDE, TransformBlock
-from codecnn.vvc.syntax.residual import budget_of_block, clear_levels, decode_remainder, sub_block_log2_width
+from codecnn.vvc.syntax.residual import budget_of_block, clear_levels, sub_block_log2_width
 from codecnn.vvc.syntax.scans import SCAN
 from codecnn.vvc.syntax.state import Work
 
