@@ -164,6 +164,10 @@ def fill_record(record: Record, value: int) -> None:
 
 
 def _copy_record(_context: Any, target: Any, source: Any) -> Any:
+    for name, field in target.fields.items():
+        if name not in source.fields or (field.type, field.offset) != tuple(source.fields[name][:2]):
+            raise numba.TypingError(f"the source has no field {name} of the same type at the same place")
+
     def copy(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         size = context.get_constant(numba.types.intp, target.size)
         raw_memcpy: Any = numba.core.cgutils.raw_memcpy

@@ -33,6 +33,13 @@ class NamedBlock(Block):
     number: int
 
 
+class OtherBlock(Record):
+    """Block with fewer fields."""
+
+    width: int
+    mv: Annotated[Array[Vector], 2, 3]
+
+
 def move(block, i):
     """Change and return fields."""
     vector = block.mv[1, i]
@@ -92,6 +99,14 @@ def test_records_are_copied_and_filled_whole(compiled, integer):
     assert not numbers[1].any()
     # width, then x and y of six vectors, then ref_idx
     assert numbers[2].tolist() == [-1, *[-1] * 10, 0, 0, -1, -1]
+
+
+def test_a_record_of_another_class_is_not_copied():
+    copy = numba.njit(lambda target, source: copy_record(target, source))
+    with pytest.raises(numba.TypingError, match="the source has no field ref_idx of the same type at the same place"):
+        copy(new_record(Block), new_record(OtherBlock))
+    with pytest.raises(ValueError, match="no field of name ref_idx"):
+        copy_record(new_record(Block), new_record(OtherBlock))
 
 
 def test_field_that_does_not_exist_is_an_error():

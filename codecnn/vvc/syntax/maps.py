@@ -19,10 +19,10 @@ class BlockCell(Record):
         cqt_depth: CqtDepth.
         cu_pred_mode: CuPredMode.
         cu_skip_flag: cu_skip_flag.
-        intra_mip_flag: IntraMipFlag.
+        intra_mip_flag: intra_mip_flag.
         intra_pred_mode_y: IntraPredModeY, or intra_mip_mode.
         intra_subpartitions: 1 unless IntraSubPartitionsSplitType is ISP_NO_SPLIT.
-        subblock_flag: MergeSubblockFlag or InterAffineFlag.
+        subblock_flag: merge_subblock_flag, or inter_affine_flag.
         qp_y: QpY.
         bv: Block vector of IBC.
         mtt_split_mode: MttSplitMode of the first two MTT levels; set only at corners of 32x32 samples.
@@ -77,3 +77,4 @@ BLOCK_CELL, CTB_CELL = record_dtype(BlockCell, np.int16), record_dtype(CtbCell, 
 """Types of the elements of `state.Work.cells` and of the CTUs of a picture."""
 
 SAO_PARAMETERS = record_dtype(SaoParameters, np.int32)
+"""Type of the elements of `CtbCell.sao`."""

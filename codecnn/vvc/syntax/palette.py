@@ -177,12 +177,11 @@ def has_sample(w: Work, first: int, component: int, at: int) -> bool:
 
     A unit that begins with chroma (`first` 1) has maps in chroma samples.
     """
-    s = w.state
     if component == 0 or first:
         return True
-    return bool(
-        (at >> 6) & ((1 << s.slice.log2_sub_height_c) - 1) == 0 and at & ((1 << s.slice.log2_sub_width_c) - 1) == 0
-    )
+    x, y = at % PALETTE_STRIDE, at // PALETTE_STRIDE
+    v = w.state.slice
+    return x % (1 << v.log2_sub_width_c) == 0 and y % (1 << v.log2_sub_height_c) == 0
 
 
 @compiled

@@ -244,8 +244,7 @@ def sub_block(
     for place in range(first, end_of_pass1, -1):
         at = origin + SCAN[log2_sw, log2_sh, place, 1] * LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
         level = tb.abs_level_pass1[at]
-        # abs_level_gtx_flag[][1] is set.
-        if level > 3:
+        if level > 3:  # abs_level_gtx_flag[ n ][ 1 ]
             remainder = decode_remainder(w, rice_parameter(w, at, s.slice.sum_base_level))
             update_statistics(w, remainder, 2)
             level += 2 * remainder

@@ -81,9 +81,8 @@ def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) 
             budget -= 1
         if significant:
             infer = False
-            sign = decode_bin(
-                w, c.COEFF_SIGN_FLAG + sign_context(tb.coeff_sign_level[left], tb.coeff_sign_level[above], bdpcm)
-            )
+            inc = sign_context(tb.coeff_sign_level[left], tb.coeff_sign_level[above], bdpcm)
+            sign = decode_bin(w, c.COEFF_SIGN_FLAG + inc)
             tb.coeff_sign_level[at] = -1 if sign else 1
             level = 1
             greater = decode_bin(w, c.ABS_LEVEL_GTX_FLAG + (67 if bdpcm else 64 + neighbours))
