@@ -15,6 +15,7 @@ records a NumPy array. Numba knows them by their NumPy type, and compiles the ac
 """
 
 import functools
+import operator
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numba
@@ -53,11 +54,8 @@ class Record(_Scalar):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Return a field; a record or an array is a view."""
-            try:
-                return self[name]
-            except ValueError:
-                raise AttributeError(f"{type(self).__name__} has no field {name}") from None
+            """Refuse a name that is no field; `record_dtype` makes each field a property."""
+            raise AttributeError(f"{type(self).__name__} has no field {name}")
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Set a field."""
@@ -96,6 +94,8 @@ def _cached_dtype(kind: Any, integer: Any) -> np.dtype[Any]:
             (element,) = get_args(element)
         dtype = np.dtype(integer) if element is int else _cached_dtype(element, integer)
         fields.append((name, dtype, tuple(shape)) if shape else (name, dtype))
+        # A record or an array is a view.
+        setattr(kind, name, property(operator.itemgetter(name)))
     return np.dtype((kind, np.dtype(fields, align=True)))
 
 

@@ -26,11 +26,12 @@ _LAST_OFFSETS = (0, 0, 0, 3, 6, 10, 15)
 @compiled
 def clear_levels(tb: TransformBlock, width: int, height: int) -> None:
     """Zero the levels and sub-block flags of a block of `width` x `height` coefficients with its border."""
+    abs_level_pass1, abs_level, sb_coded_flag = tb.abs_level_pass1, tb.abs_level, tb.sb_coded_flag
     for row in range(height + 3):
         for at in range(row * LEVEL_STRIDE, row * LEVEL_STRIDE + width + 3):
-            tb.abs_level_pass1[at] = tb.abs_level[at] = 0
+            abs_level_pass1[at] = abs_level[at] = 0
     for at in range(CODED_STRIDE * CODED_STRIDE):
-        tb.sb_coded_flag[at] = 0
+        sb_coded_flag[at] = 0
 
 
 @compiled
