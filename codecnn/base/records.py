@@ -15,9 +15,11 @@ records a NumPy array. Numba knows them by their NumPy type, and compiles the ac
 """
 
 import functools
+import operator
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numba
+import numba.core.cgutils
 import numba.np.arrayobj
 import numpy as np
 import numpy.typing as npt
@@ -52,11 +54,8 @@ class Record(_Scalar):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Return a field; a record or an array is a view."""
-            try:
-                return self[name]
-            except ValueError:
-                raise AttributeError(f"{type(self).__name__} has no field {name}") from None
+            """Refuse a name that is no field; `record_dtype` makes each field a property."""
+            raise AttributeError(f"{type(self).__name__} has no field {name}")
 
         def __setattr__(self, name: str, value: Any) -> None:
             """Set a field."""
@@ -95,6 +94,8 @@ def _cached_dtype(kind: Any, integer: Any) -> np.dtype[Any]:
             (element,) = get_args(element)
         dtype = np.dtype(integer) if element is int else _cached_dtype(element, integer)
         fields.append((name, dtype, tuple(shape)) if shape else (name, dtype))
+        # A record or an array is a view.
+        setattr(kind, name, property(operator.itemgetter(name)))
     return np.dtype((kind, np.dtype(fields, align=True)))
 
 
@@ -136,6 +137,76 @@ def _overload_record_at(numbers: Any, at: Any, dtype: Any) -> Any:
         return _compiled_record_at(numbers, at, dtype)
 
     return record
+
+
+def copy_record(target: Record, source: Record) -> None:
+    """Copy the fields of a record.
+
+    Args:
+        target: Record to change.
+        source: Record of the same class, or of a class derived from it, with integers of the same type.
+    """
+    fields: Any = target
+    for name in fields.dtype.names:
+        fields[name] = cast(Any, source)[name]
+
+
+def fill_record(record: Record, value: int) -> None:
+    """Set all numbers of a record.
+
+    Args:
+        record: Record to change.
+        value: 0 or -1.
+    """
+    fields: Any = record
+    for name in fields.dtype.names:
+        fields[name] = value
+
+
+def _copy_record(_context: Any, target: Any, source: Any) -> Any:
+    for name, field in target.fields.items():
+        if name not in source.fields or (field.type, field.offset) != tuple(source.fields[name][:2]):
+            raise numba.TypingError(f"the source has no field {name} of the same type at the same place")
+
+    def copy(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        size = context.get_constant(numba.types.intp, target.size)
+        raw_memcpy: Any = numba.core.cgutils.raw_memcpy
+        raw_memcpy(builder, arguments[0], arguments[1], size, 1)
+        return context.get_dummy_value()
+
+    return numba.types.void(target, source), copy
+
+
+def _fill_record(_context: Any, record: Any, value: Any) -> Any:
+    def fill(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        size = context.get_constant(numba.types.intp, record.size)
+        # All bytes of 0 and of -1 are equal.
+        byte = context.cast(builder, arguments[1], signature.args[1], numba.types.int8)
+        memset: Any = numba.core.cgutils.memset
+        memset(builder, arguments[0], size, byte)
+        return context.get_dummy_value()
+
+    return numba.types.void(record, value), fill
+
+
+_compiled_copy: Any = numba.extending.intrinsic(_copy_record)
+_compiled_fill: Any = numba.extending.intrinsic(_fill_record)
+
+
+@numba.extending.overload(copy_record)
+def _overload_copy_record(target: Any, source: Any) -> Any:
+    def copy(target: Any, source: Any) -> Any:
+        return _compiled_copy(target, source)
+
+    return copy
+
+
+@numba.extending.overload(fill_record)
+def _overload_fill_record(record: Any, value: Any) -> Any:
+    def fill(record: Any, value: Any) -> Any:
+        return _compiled_fill(record, value)
+
+    return fill
 
 
 Records = npt.NDArray[Any]

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 
-from codecnn.base.records import Array, Record, new_record, record_at, record_dtype
+from codecnn.base.records import Array, Record, copy_record, fill_record, new_record, record_at, record_dtype
 
 
 class Vector(Record):
@@ -25,6 +25,19 @@ class Block(Record):
 
 
 BLOCK = record_dtype(Block)
+
+
+class NamedBlock(Block):
+    """Block with a further field."""
+
+    number: int
+
+
+class OtherBlock(Record):
+    """Block with fewer fields."""
+
+    width: int
+    mv: Annotated[Array[Vector], 2, 3]
 
 
 def move(block, i):
@@ -62,6 +75,38 @@ def test_record_in_an_array_of_numbers(compiled, monkeypatch):
     assert numbers[10:25].tolist() == [10, 11, 26 - 10, *range(13, 21), 26, 22, 23, -1]
     assert numbers[:10].tolist() == list(range(10))
     assert numbers[25:].tolist() == list(range(25, 40))
+
+
+def copy_and_fill(blocks, source):
+    """Copy a record over the first of an array, and fill the last."""
+    copy_record(blocks[0], source)
+    fill_record(blocks[2], -1)
+    fill_record(blocks[2].mv[1, 2], 0)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("integer", [np.int16, np.int64])
+def test_records_are_copied_and_filled_whole(compiled, integer):
+    source = np.arange(record_dtype(NamedBlock, integer).itemsize, dtype=np.uint8).view(
+        record_dtype(NamedBlock, integer)
+    )
+    blocks = np.zeros(3, record_dtype(Block, integer))
+    function = numba.njit(copy_and_fill) if compiled else copy_and_fill
+    function(blocks, source[0])
+    numbers = blocks.view(integer).reshape(3, -1)
+    # The further field of the source is not copied.
+    np.testing.assert_array_equal(numbers[0], source.view(integer)[:-1])
+    assert not numbers[1].any()
+    # width, then x and y of six vectors, then ref_idx
+    assert numbers[2].tolist() == [-1, *[-1] * 10, 0, 0, -1, -1]
+
+
+def test_a_record_of_another_class_is_not_copied():
+    copy = numba.njit(lambda target, source: copy_record(target, source))
+    with pytest.raises(numba.TypingError, match="the source has no field ref_idx of the same type at the same place"):
+        copy(new_record(Block), new_record(OtherBlock))
+    with pytest.raises(ValueError, match="no field of name ref_idx"):
+        copy_record(new_record(Block), new_record(OtherBlock))
 
 
 def test_field_that_does_not_exist_is_an_error():

@@ -60,6 +60,7 @@ with without_compilation():
     from codecnn.vvc.decoder import residual as residuals  # noqa: F401
     from codecnn.vvc.decoder.initialise import new_frame, no_motion  # noqa: F401
     from codecnn.vvc.syntax import log as lg  # noqa: F401
+    from codecnn.vvc.syntax import maps  # noqa: F401
     from codecnn.vvc.syntax import state as st  # noqa: F401
 
 SIDE = 192

@@ -15,7 +15,7 @@ from codecnn.vvc.decoder import deblocking as db
 from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
 from codecnn.vvc.decoder.records import PictureValues
 from codecnn.vvc.syntax import ParsedPicture
-from codecnn.vvc.syntax import state as st
+from codecnn.vvc.syntax.maps import CtbCell
 
 Plane = npt.NDArray[Any]
 
@@ -62,14 +62,14 @@ def derive_edges(picture: ParsedPicture, frame: Frame) -> db.Edges:
 
 
 def filter_picture(
-    picture: ParsedPicture, frame: Frame, ctbs: st.CtbMaps, planes: Sequence[Plane], edges: db.Edges
+    picture: ParsedPicture, frame: Frame, ctbs: Records, planes: Sequence[Plane], edges: db.Edges
 ) -> FilteredPlanes:
     """Apply the in-loop filters to a picture.
 
     Args:
         picture: The picture.
         frame: State of the reconstructed picture.
-        ctbs: Maps of the picture in CTUs, as `codecnn.vvc.syntax.ParsedCtus` has them.
+        ctbs: CTUs of the picture, as `codecnn.vvc.syntax.ParsedCtus` has them.
         planes: Y, Cb and Cr before the filters, luma after the inverse luma mapping, int32, shape (rows, columns).
         edges: Edges, as `derive_edges` returns them.
 
@@ -83,7 +83,7 @@ def filter_picture(
         slices = _deblocking_of_slices(picture)
         with compiled_once(db.deblock, "the deblocking filter", "15 seconds"):
             db.deblock(frame.pic, frame.known, slices, edges, y, u, v)
-    near = usable_ctus(picture, ctbs[st.CTB_REGION])
+    near = usable_ctus(picture, ctbs["region"])
     after_sao = [_apply_sao(picture, ctbs, near, plane, component) for component, plane in enumerate(dbf)]
     return FilteredPlanes(dbf, after_sao, _apply_alf(picture, frame.pic, ctbs, near, after_sao))
 
@@ -132,12 +132,11 @@ def usable_ctus(picture: ParsedPicture, regions: npt.NDArray[np.int32]) -> npt.N
 
 
 def _apply_sao(
-    picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], plane: Plane, component: int
+    picture: ParsedPicture, ctbs: Records, near: npt.NDArray[np.int64], plane: Plane, component: int
 ) -> Plane:
     """Apply SAO to a component; return the same array if no CTU has offsets."""
-    first = st.CTB_SAO + st.SAO_NUMBERS * component
-    numbers = np.ascontiguousarray(ctbs[first : first + st.SAO_NUMBERS].transpose(1, 2, 0))
-    if not numbers[..., st.SAO_TYPE].any():
+    parameters = np.ascontiguousarray(ctbs["sao"][..., component])
+    if not parameters["sao_type_idx"].any():
         return plane
     sps = picture.sps
     shifts = (sps.log2_sub_width_c, sps.log2_sub_height_c) if component else (0, 0)
@@ -149,7 +148,7 @@ def _apply_sao(
     layout.virtual_boundary_pos_y[: len(rows)] = np.array(rows, np.int64) >> shifts[1]
     out = plane.copy()
     with compiled_once(sao.offset_samples, "sample adaptive offset", "5 seconds"):
-        sao.offset_samples(plane, out, numbers, near, layout)
+        sao.offset_samples(plane, out, parameters, near, layout)
     return out
 
 
@@ -203,12 +202,18 @@ class _AlfTables:
         )
 
 
-def _rectangles(picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], tables: _AlfTables) -> Records:
+def _filtered_by_alf(ctbs: Records) -> npt.NDArray[np.bool_]:
+    """Return which CTUs ALF or cross-component ALF filters."""
+    filtered: npt.NDArray[np.bool_] = np.any(ctbs["alf"], -1) | np.any(ctbs["cc_alf"], -1)
+    return filtered
+
+
+def _rectangles(picture: ParsedPicture, ctbs: Records, near: npt.NDArray[np.int64], tables: _AlfTables) -> Records:
     """List the rectangles that ALF filters (clause 8.8.5.1): CTUs, divided at virtual boundaries.
 
     Args:
         picture: The picture.
-        ctbs: Maps of the picture in CTUs.
+        ctbs: CTUs of the picture.
         near: CTUs that each CTU may use, see `usable_ctus`.
         tables: Filters of the slices.
 
@@ -218,11 +223,11 @@ def _rectangles(picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.i
     pps, size = picture.pps, 1 << picture.sps.ctb_log2_size_y
     width, height = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
     columns, rows = _virtual_boundaries(picture)
-    used = ctbs[st.CTB_ALF : st.CTB_CC + 2].any(0)
     out = []
-    for row, column in zip(*np.nonzero(used), strict=True):
-        index = (int(ctbs[st.CTB_REGION, row, column]) - 1) // SLICE_REGIONS
-        chosen = [int(value) - 1 for value in ctbs[st.CTB_ALF : st.CTB_CC + 2, row, column]]
+    for row, column in zip(*np.nonzero(_filtered_by_alf(ctbs)), strict=True):
+        ctb: CtbCell = ctbs[row, column]
+        index = (int(ctb.region) - 1) // SLICE_REGIONS
+        chosen = [*(int(ctb.alf[i]) - 1 for i in range(3)), *(int(ctb.cc_alf[i]) - 1 for i in range(2))]
         filters = [tables.luma_rows[index][chosen[0]] if chosen[0] >= 0 else -1]
         filters += [
             first + value if value >= 0 else -1
@@ -248,10 +253,10 @@ def _rectangles(picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.i
 
 
 def _apply_alf(
-    picture: ParsedPicture, pic: PictureValues, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], planes: list[Plane]
+    picture: ParsedPicture, pic: PictureValues, ctbs: Records, near: npt.NDArray[np.int64], planes: list[Plane]
 ) -> list[Plane]:
     """Apply ALF and cross-component ALF to a picture; return the same arrays if no CTU has filters."""
-    if not ctbs[st.CTB_ALF : st.CTB_CC + 2].any():
+    if not _filtered_by_alf(ctbs).any():
         return planes
     tables = _AlfTables(picture)
     out = [plane.copy() for plane in planes]

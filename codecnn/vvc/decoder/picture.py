@@ -18,7 +18,7 @@ from codecnn.vvc.decoder.initialise import new_frame, put_slice
 from codecnn.vvc.decoder.loop_filters import FilteredPlanes, derive_edges, filter_picture
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
 from codecnn.vvc.syntax import CTU_LOG_SIZE, LumaMapping, ParsedPicture, SequenceParameterSet, inverse_map, parsed_ctus
-from codecnn.vvc.syntax import state as st
+from codecnn.vvc.syntax.maps import CTB_CELL
 
 Plane = npt.NDArray[Any]
 
@@ -232,7 +232,7 @@ def reconstruct_picture(
     frame, sizes = new_frame(picture)
     mappings: dict[int, LumaMapping] = {}
     lists: list[Records] = []
-    ctbs = np.zeros((st.CTB_MAPS, 0, 0), np.int32)
+    ctbs = np.zeros((0, 0), CTB_CELL)
     for ctus in parsed_ctus(picture, _LOG_SIZE):
         ctbs = ctus.ctbs
         if ctus.number == len(lists):

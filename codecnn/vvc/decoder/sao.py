@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_digest
-from codecnn.base.records import Array, Record
-from codecnn.vvc.decoder.borrowed import borrowed_samples
+from codecnn.base.records import Array, Record, Records
+from codecnn.vvc.decoder.borrowed import borrowed_records, borrowed_samples
 from codecnn.vvc.decoder.frame import clip
-from codecnn.vvc.syntax import state as st
+from codecnn.vvc.syntax.maps import SAO_PARAMETERS, SaoParameters
 
 Samples = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ def usable(near: int, x: int, y: int, width: int, height: int) -> bool:
 
 
 @compiled
-def edge_sample(source: Samples, x: int, y: int, dx: int, dy: int, offsets: Samples, peak: int) -> int:
+def edge_sample(source: Samples, x: int, y: int, dx: int, dy: int, offsets: Array[int], peak: int) -> int:
     """Return the sample at (x, y) with the offset of its edge category; its neighbours are at (dx, dy) and opposite."""
     value: int = source[y, x]
     first, second = source[y - dy, x - dx], source[y + dy, x + dx]
@@ -72,7 +72,15 @@ def edge_sample(source: Samples, x: int, y: int, dx: int, dy: int, offsets: Samp
 
 @compiled
 def edge_ctu(
-    source: Samples, target: Samples, x0: int, y0: int, width: int, height: int, near: int, sao: Samples, peak: int
+    source: Samples,
+    target: Samples,
+    x0: int,
+    y0: int,
+    width: int,
+    height: int,
+    near: int,
+    sao: SaoParameters,
+    peak: int,
 ) -> None:
     """Add edge offsets to a CTU.
 
@@ -84,11 +92,10 @@ def edge_ctu(
         width: Width of the CTU.
         height: Height of the CTU.
         near: CTUs that may be used, see `usable`.
-        sao: SAO of the component, SAO_NUMBERS numbers.
+        sao: SAO of the component.
         peak: Largest sample value.
     """
-    kind = sao[st.SAO_CLASS]
-    offsets = sao[st.SAO_OFFSETS :]
+    kind, offsets = sao.sao_class, sao.sao_offset_val
     # Classes: horizontal, vertical, diagonals from the upper left and from the upper right.
     dx = 0 if kind == 1 else -1 if kind == 3 else 1
     dy = 0 if kind == 0 else 1
@@ -106,17 +113,17 @@ def edge_ctu(
                 target[y0 + j, x0 + i] = edge_sample(source, x0 + i, y0 + j, dx, dy, offsets, peak)
 
 
-def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, ComponentLayout], str]:
+def _entry(sources: str) -> Callable[[Samples, Samples, Records, Ints, ComponentLayout], str]:
     """Compile `offset_samples`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
-    def offset_samples(source: Samples, target: Samples, sao: Samples, near: Ints, layout: ComponentLayout) -> str:
+    def offset_samples(source: Samples, target: Samples, sao: Records, near: Ints, layout: ComponentLayout) -> str:
         """Apply SAO to one component.
 
         Args:
             source: Deblocked samples, shape (rows, columns).
             target: Result, a copy of `source`.
-            sao: SAO of each CTU, shape (CTU rows, CTU columns, SAO_NUMBERS).
+            sao: SAO of each CTU, elements of type `maps.SAO_PARAMETERS`, shape (CTU rows, CTU columns).
             near: CTUs that each CTU may use, see `usable`, shape (CTU rows, CTU columns).
             layout: Layout of the component.
 
@@ -124,14 +131,15 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Component
             Digest of the sources.
         """
         if COMPILED:
-            source, target, sao = borrowed_samples(source), borrowed_samples(target), borrowed_samples(sao)
+            source, target = borrowed_samples(source), borrowed_samples(target)
+            sao = borrowed_records(sao, SAO_PARAMETERS)
         rows, columns = source.shape
         depth = layout.bit_depth
         peak = (1 << depth) - 1
         for row in range(sao.shape[0]):
             for column in range(sao.shape[1]):
-                numbers = sao[row, column]
-                kind = numbers[st.SAO_TYPE]
+                parameters: SaoParameters = sao[row, column]
+                kind = parameters.sao_type_idx
                 if kind == 0:
                     continue
                 x0, y0 = column << layout.log2_ctb_width, row << layout.log2_ctb_height
@@ -142,19 +150,19 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Component
                 if kind == BAND:
                     for y in range(y0, y1):
                         for x in range(x0, x1):
-                            band = ((source[y, x] >> (depth - 5)) - numbers[st.SAO_CLASS]) & 31
+                            band = ((source[y, x] >> (depth - 5)) - parameters.sao_class) & 31
                             if band < 4:
-                                target[y, x] = clip(source[y, x] + numbers[st.SAO_OFFSETS + band], 0, peak)
+                                target[y, x] = clip(source[y, x] + parameters.sao_offset_val[band], 0, peak)
                     continue
-                edge_ctu(source, target, x0, y0, x1 - x0, y1 - y0, near[row, column], numbers, peak)
+                edge_ctu(source, target, x0, y0, x1 - x0, y1 - y0, near[row, column], parameters, peak)
                 # Samples next to a virtual boundary that an edge class crosses keep their values.
                 for i in range(3):
                     boundary = layout.virtual_boundary_pos_x[i]
-                    if boundary and numbers[st.SAO_CLASS] != 1:
+                    if boundary and parameters.sao_class != 1:
                         for x in range(max(x0, boundary - 1), min(x1, boundary + 1)):
                             target[y0:y1, x] = source[y0:y1, x]
                     boundary = layout.virtual_boundary_pos_y[i]
-                    if boundary and numbers[st.SAO_CLASS] != 0:
+                    if boundary and parameters.sao_class != 0:
                         for y in range(max(y0, boundary - 1), min(y1, boundary + 1)):
                             target[y, x0:x1] = source[y, x0:x1]
         return sources

@@ -34,10 +34,10 @@ from .sps import CHROMA_FORMATS as CHROMA_FORMATS
 from .sps import ConformanceWindow as ConformanceWindow
 from .sps import DpbParameters as DpbParameters
 from .sps import SequenceParameterSet as SequenceParameterSet
-from .state import CU_COLUMNS as CU_COLUMNS
-from .state import TRANSFORM_COLUMNS as TRANSFORM_COLUMNS
 from .syntax import INTER_COLUMNS as INTER_COLUMNS
 from .syntax import PictureSyntax as PictureSyntax
 from .syntax import picture_syntax as picture_syntax
 from .tiles import MAX_TILES as MAX_TILES
 from .transform import log2 as log2
+from .unit_rows import CU_COLUMNS as CU_COLUMNS
+from .unit_rows import TRANSFORM_COLUMNS as TRANSFORM_COLUMNS

@@ -12,33 +12,39 @@ from codecnn.base.compiled import compiled
 from codecnn.vvc.syntax import state as st
 from codecnn.vvc.syntax.state import Work
 
-# VALUE holds the 9 bits of ivlOffset and 7 bits read ahead, so that a byte is fetched once in eight shifts; the
-# standard reads single bits (9.3.4.3.3). A range is shifted by 7 for comparison with it. NEEDED counts from -8 to 0,
-# when the next byte is fetched.
+# `ivl_offset` holds the 9 bits of ivlOffset and 7 bits read ahead, so that a byte is fetched once in eight shifts; the
+# standard reads single bits (9.3.4.3.3). A range is shifted by 7 for comparison with it. `bits_needed` counts from -8
+# to 0, when the next byte is fetched.
 
 
 @compiled
 def next_byte(w: Work) -> int:
-    """Return the next byte of the slice data, 0 after its end."""
-    n = w.n
-    position = n[st.POSITION]
-    n[st.POSITION] = position + 1
-    if position < n[st.END]:
+    """Return the next byte of the slice data, 0 after its end.
+
+    Part of clause 9.3.4.3.3, Renormalization process in the arithmetic decoding engine.
+    """
+    cabac = w.state.cabac
+    position = cabac.position
+    cabac.position = position + 1
+    if position < cabac.end:
         return np.int64(w.data[position])  # type: ignore[return-value]
     # Reading ahead passes the end by a few bytes; further on is a fault, and the caller stops at the next CU.
-    if position > n[st.END] + 2:
-        n[st.FAULT] = st.FAULT_END
+    if position > cabac.end + 2:
+        w.state.fault = st.FAULT_END
     return 0
 
 
 @compiled
 def start_decoder(w: Work) -> None:
-    """Initialise the decoder at the next byte (clause 9.3.2.5)."""
-    n = w.n
-    n[st.RANGE] = 510
-    n[st.NEEDED] = -8
-    n[st.VALUE] = next_byte(w) << 8
-    n[st.VALUE] |= next_byte(w)
+    """Initialise the decoder at the next byte.
+
+    Clause 9.3.2.5, Initialization process for the arithmetic decoding engine.
+    """
+    cabac = w.state.cabac
+    cabac.ivl_curr_range = 510
+    cabac.bits_needed = -8
+    cabac.ivl_offset = next_byte(w) << 8
+    cabac.ivl_offset |= next_byte(w)
 
 
 @compiled
@@ -47,12 +53,16 @@ def hash_bin(w: Work, value: int) -> None:
 
     The hash distinguishes the coding units of two streams.
     """
-    w.n[st.BINS] = (w.n[st.BINS] * 1103515245 + value + 1) & 0x7FFFFFFF
+    cabac = w.state.cabac
+    cabac.bins = (cabac.bins * 1103515245 + value + 1) & 0x7FFFFFFF
 
 
 @compiled
 def decode_bin(w: Work, context: int) -> int:
-    """Decode one bin with an adaptive probability (clause 9.3.4.3.2).
+    """Decode one bin with an adaptive probability.
+
+    Clause 9.3.4.3.2, Arithmetic decoding process for a binary decision.
+    Clause 9.3.4.3.3, Renormalization process in the arithmetic decoding engine.
 
     Args:
         w: State of the parser.
@@ -61,20 +71,20 @@ def decode_bin(w: Work, context: int) -> int:
     Returns:
         The bin, 0 or 1.
     """
-    n = w.n
-    at = st.CONTEXTS + 4 * context
+    cabac = w.state.cabac
+    variable = w.state.entropy.variables[context]
     # Two estimates of the probability of a 1, of 10 and 14 bits: one adapts quickly, the other is more exact in the
     # long run. Their sum of 15 bits is used; in its upper half, 1 is the more probable symbol.
-    state0, state1 = n[at], n[at + 1]
+    state0, state1 = variable.p_state_idx0, variable.p_state_idx1
     probability = state1 + (state0 << 4)
     value_mps = probability >> 14
     scale = (32767 - probability if value_mps else probability) >> 9
     # The less probable symbol takes the upper part of the range, whose size is a product of a few bits of range and
     # probability, and at least 4, so that no bin is impossible.
-    current = n[st.RANGE]
+    current = cabac.ivl_curr_range
     lps = (((current >> 5) * scale) >> 1) + 4
     current -= lps
-    value = n[st.VALUE]
+    value = cabac.ivl_offset
     if value < current << 7:
         result: int = value_mps
     else:
@@ -82,7 +92,7 @@ def decode_bin(w: Work, context: int) -> int:
         value -= current << 7
         current = lps
     # Renormalisation (9.3.4.3.3): the range stays between 256 and 510.
-    needed = n[st.NEEDED]
+    needed = cabac.bits_needed
     while current < 256:
         current <<= 1
         value <<= 1
@@ -90,40 +100,45 @@ def decode_bin(w: Work, context: int) -> int:
         if needed == 0:
             value |= next_byte(w)
             needed = -8
-    n[st.RANGE], n[st.VALUE], n[st.NEEDED] = current, value, needed
+    cabac.ivl_curr_range, cabac.ivl_offset, cabac.bits_needed = current, value, needed
     # Each estimate moves towards the bin by 2^-shift of the difference.
-    shift0, shift1 = n[at + 2], n[at + 3]
-    n[at] = state0 - (state0 >> shift0) + ((1023 * result) >> shift0)
-    n[at + 1] = state1 - (state1 >> shift1) + ((16383 * result) >> shift1)
+    shift0, shift1 = variable.shift0, variable.shift1
+    variable.p_state_idx0 = state0 - (state0 >> shift0) + ((1023 * result) >> shift0)
+    variable.p_state_idx1 = state1 - (state1 >> shift1) + ((16383 * result) >> shift1)
     hash_bin(w, result)
     return result
 
 
 @compiled
 def decode_bypass(w: Work) -> int:
-    """Decode one equiprobable bin (clause 9.3.4.3.4).
+    """Decode one equiprobable bin.
+
+    Clause 9.3.4.3.4, Bypass decoding process for binary decisions.
 
     It uses no context variable and leaves the range unchanged.
     """
-    n = w.n
-    value = n[st.VALUE] << 1
-    n[st.NEEDED] += 1
-    if n[st.NEEDED] == 0:
+    cabac = w.state.cabac
+    value = cabac.ivl_offset << 1
+    cabac.bits_needed += 1
+    if cabac.bits_needed == 0:
         value |= next_byte(w)
-        n[st.NEEDED] = -8
-    scaled = n[st.RANGE] << 7
+        cabac.bits_needed = -8
+    scaled = cabac.ivl_curr_range << 7
     if value >= scaled:
-        n[st.VALUE] = value - scaled
+        cabac.ivl_offset = value - scaled
         hash_bin(w, 1)
         return 1
-    n[st.VALUE] = value
+    cabac.ivl_offset = value
     hash_bin(w, 0)
     return 0
 
 
 @compiled
 def decode_bypass_bits(w: Work, count: int) -> int:
-    """Decode `count` equiprobable bins as an unsigned number of fixed length (clause 9.3.3.7)."""
+    """Decode `count` equiprobable bins as an unsigned number of fixed length.
+
+    Clause 9.3.3.7, Fixed-length binarization process.
+    """
     value = 0
     for _ in range(count):
         value = value << 1 | decode_bypass(w)
@@ -132,24 +147,29 @@ def decode_bypass_bits(w: Work, count: int) -> int:
 
 @compiled
 def decode_terminating_one(w: Work) -> None:
-    """Decode a bin before termination (clause 9.3.4.3.5), which must be 1; set FAULT_TERMINATE otherwise.
+    """Decode a bin before termination, which must be 1; set FAULT_TERMINATE otherwise.
+
+    Clause 9.3.4.3.5, Decoding process for binary decisions before termination.
 
     The last bit read is then the stop bit of the trailing or alignment bits. Zeros must follow up to the next byte,
     where `start_decoder` may continue.
     """
-    n = w.n
-    n[st.RANGE] -= 2
-    if n[st.VALUE] < n[st.RANGE] << 7 or n[st.POSITION] > n[st.END]:
-        n[st.FAULT] = st.FAULT_TERMINATE
+    cabac = w.state.cabac
+    cabac.ivl_curr_range -= 2
+    if cabac.ivl_offset < cabac.ivl_curr_range << 7 or cabac.position > cabac.end:
+        w.state.fault = st.FAULT_TERMINATE
         return
-    last = np.int64(w.data[n[st.POSITION] - 1])
-    if (last << (8 + n[st.NEEDED])) & 0xFF != 0x80:
-        n[st.FAULT] = st.FAULT_TERMINATE
+    last = np.int64(w.data[cabac.position - 1])
+    if (last << (8 + cabac.bits_needed)) & 0xFF != 0x80:
+        w.state.fault = st.FAULT_TERMINATE
 
 
 @compiled
 def truncated_binary(w: Work, top: int) -> int:
-    """Decode a bypass value from 0 to `top` in truncated binary (clause 9.3.3.4)."""
+    """Decode a bypass value from 0 to `top` in truncated binary.
+
+    Clause 9.3.3.4.
+    """
     count = top + 1
     bits = 0
     while 1 << (bits + 1) <= count:
@@ -163,7 +183,10 @@ def truncated_binary(w: Work, top: int) -> int:
 
 @compiled
 def truncated_unary(w: Work, top: int) -> int:
-    """Count the bypass ones before a zero, at most `top`: truncated Rice with parameter 0 (clause 9.3.3.3)."""
+    """Count the bypass ones before a zero, at most `top`: truncated Rice with parameter 0.
+
+    Clause 9.3.3.3, Truncated Rice binarization process.
+    """
     value = 0
     while value < top and decode_bypass(w):
         value += 1
@@ -172,7 +195,9 @@ def truncated_unary(w: Work, top: int) -> int:
 
 @compiled
 def limited_exp_golomb(w: Work, order: int, max_prefix: int, escape_bits: int) -> int:
-    """Decode a limited k-th order Exp-Golomb value in bypass bins (clause 9.3.3.6).
+    """Decode a limited k-th order Exp-Golomb value in bypass bins.
+
+    Clause 9.3.3.6, Limited k-th order Exp-Golomb binarization process.
 
     Args:
         w: State of the parser.

@@ -168,12 +168,14 @@ COEFF_SIGN_FLAG = _variables("12 17 46 28 25 46", "5 10 53 43 25 46", "35 25 46 
 
 _VALUES = np.array(_COLUMNS, np.int64)
 
-CONTEXT_NUMBERS = 4 * _VALUES.shape[1]
-"""Numbers that all context variables take in `Work.n`, four each."""
+NUM_CONTEXTS = _VALUES.shape[1]
+"""Number of context variables."""
 
 
 def initial_contexts(slice_type: str, cabac_init: bool, qp: int) -> npt.NDArray[np.int64]:
-    """Compute the context variables at the start of a slice (clause 9.3.2.2).
+    """Compute the context variables at the start of a slice.
+
+    Clause 9.3.2.2, Initialization process for context variables.
 
     Args:
         slice_type: "I", "P" or "B".
@@ -181,7 +183,7 @@ def initial_contexts(slice_type: str, cabac_init: bool, qp: int) -> npt.NDArray[
         qp: SliceQpY.
 
     Returns:
-        pStateIdx0, pStateIdx1, shift0 and shift1 of each variable, one variable after the other, int64.
+        pStateIdx0, pStateIdx1, shift0 and shift1 of each variable, shape (4, NUM_CONTEXTS), int64.
     """
     init_type = {"I": 0, "P": 1, "B": 2}[slice_type]
     if cabac_init and init_type:
@@ -193,4 +195,4 @@ def initial_contexts(slice_type: str, cabac_init: bool, qp: int) -> npt.NDArray[
     state = np.clip(((slope * (min(max(qp, 0), 63) - 16)) >> 1) + offset, 1, 127)
     # Each variable holds two estimates of one probability, of 10 and 14 bits, which adapt at these two rates.
     shift0 = (shifts >> 2) + 2
-    return np.stack([state << 3, state << 7, shift0, (shifts & 3) + 3 + shift0], axis=1).ravel()
+    return np.stack([state << 3, state << 7, shift0, (shifts & 3) + 3 + shift0])

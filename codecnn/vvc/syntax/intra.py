@@ -5,7 +5,8 @@ from codecnn.vvc.syntax import contexts as c
 from codecnn.vvc.syntax import state as st
 from codecnn.vvc.syntax.cabac import decode_bin, decode_bypass, decode_bypass_bits, truncated_binary, truncated_unary
 from codecnn.vvc.syntax.log import DERIVED_MIP
-from codecnn.vvc.syntax.neighbours import above_of, fill, left_of, peek
+from codecnn.vvc.syntax.maps import BlockCell
+from codecnn.vvc.syntax.neighbours import above_of, cell, int64, left_of
 from codecnn.vvc.syntax.state import Work
 
 PLANAR, DC, HORIZONTAL, VERTICAL, DIAGONAL = 0, 1, 18, 50, 66
@@ -22,70 +23,83 @@ MODES_422 = (*_STEEP, *_FLAT, 55, 55, 56, 56, 57, 57, 58, 59, 59, 60)
 
 @compiled
 def intra_luma(w: Work) -> None:
-    """Parse the luma part of an intra unit; set INTRA_MODE to IntraPredModeY or, for MIP, to intra_mip_mode."""
-    n = w.n
-    width, height = n[st.W], n[st.H]
-    if n[st.BDPCM] and max(width, height) <= n[st.MAX_TS]:
-        n[st.BDPCM_LUMA] = decode_bin(w, c.INTRA_BDPCM_LUMA_FLAG)
-    if n[st.BDPCM_LUMA]:
-        n[st.INTRA_MODE] = VERTICAL if decode_bin(w, c.INTRA_BDPCM_LUMA_DIR_FLAG) else HORIZONTAL
+    """Parse the luma part of an intra unit.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
+    s = w.state
+    cu = s.cu
+    width, height = cu.width, cu.height
+    if s.slice.sps_bdpcm_enabled_flag and max(width, height) <= s.slice.max_ts_size:
+        cu.intra_bdpcm_luma_flag = decode_bin(w, c.INTRA_BDPCM_LUMA_FLAG)
+    if cu.intra_bdpcm_luma_flag:
+        cu.intra_pred_mode_y = VERTICAL if decode_bin(w, c.INTRA_BDPCM_LUMA_DIR_FLAG) else HORIZONTAL
     else:
-        if n[st.MIP]:
-            n[st.MIP_FLAG] = decode_mip_flag(w)
-        if n[st.MIP_FLAG]:
-            n[st.MIP_TRANSPOSED] = decode_bypass(w)
+        if s.slice.sps_mip_enabled_flag:
+            cu.intra_mip_flag = decode_mip_flag(w)
+        if cu.intra_mip_flag:
+            cu.intra_mip_transposed_flag = decode_bypass(w)
             small = width == 4 or height == 4 or (width == 8 and height == 8)
-            n[st.INTRA_MODE] = truncated_binary(w, 15 if width == 4 and height == 4 else 7 if small else 5)
+            cu.intra_pred_mode_y = truncated_binary(w, 15 if width == 4 and height == 4 else 7 if small else 5)
         else:
             intra_angular(w)
-    fill(w, st.CU_MIP, n[st.MIP_FLAG])
-    fill(w, st.CU_INTRA_MODE, n[st.INTRA_MODE])
-    fill(w, st.CU_ISP, int(n[st.ISP_SPLIT] != st.ISP_NONE))
 
 
 @compiled
 def decode_mip_flag(w: Work) -> int:
-    """Decode intra_mip_flag with the ctxInc of clause 9.3.4.2.2."""
-    n = w.n
+    """Decode intra_mip_flag.
+
+    Part of clause 9.3.4.2.2, Derivation process of ctxInc using left and above syntax elements.
+    """
+    cu = w.state.cu
     inc = 3
-    if n[st.W] <= 2 * n[st.H] and n[st.H] <= 2 * n[st.W]:
-        inc = left_of(w, st.CU_MIP, n[st.X], n[st.Y], 0) + above_of(w, st.CU_MIP, n[st.X], n[st.Y], 0)
+    if cu.width <= 2 * cu.height and cu.height <= 2 * cu.width:
+        inc = int64(left_of(w, cu.x, cu.y).intra_mip_flag + above_of(w, cu.x, cu.y).intra_mip_flag)
     return decode_bin(w, c.INTRA_MIP_FLAG + inc)
 
 
 @compiled
 def intra_angular(w: Work) -> None:
-    """Parse reference line, sub-partitions and mode of a unit without MIP and BDPCM."""
-    n = w.n
-    if n[st.MRL] and n[st.Y] > n[st.CTB_Y]:
-        while n[st.MRL_IDX] < 2 and decode_bin(w, c.INTRA_LUMA_REF_IDX + n[st.MRL_IDX]):
-            n[st.MRL_IDX] += 1
-    first_line = n[st.MRL_IDX] == 0
-    whole = n[st.ACT_FLAG] or max(n[st.W], n[st.H]) > n[st.MAX_TB] or n[st.W] * n[st.H] <= 16
-    if n[st.ISP] and first_line and not whole and decode_bin(w, c.INTRA_SUBPARTITIONS_MODE_FLAG):
-        n[st.ISP_SPLIT] = 1 + decode_bin(w, c.INTRA_SUBPARTITIONS_SPLIT_FLAG)
+    """Parse reference line, sub-partitions and mode of a unit without MIP and BDPCM.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
+    s = w.state
+    cu = s.cu
+    if s.slice.sps_mrl_enabled_flag and cu.y > s.current.y_ctb:
+        while cu.intra_luma_ref_idx < 2 and decode_bin(w, c.INTRA_LUMA_REF_IDX + cu.intra_luma_ref_idx):
+            cu.intra_luma_ref_idx += 1
+    first_line = cu.intra_luma_ref_idx == 0
+    whole = cu.cu_act_enabled_flag or max(cu.width, cu.height) > s.slice.max_tb_size_y or cu.width * cu.height <= 16
+    if s.slice.sps_isp_enabled_flag and first_line and not whole and decode_bin(w, c.INTRA_SUBPARTITIONS_MODE_FLAG):
+        cu.isp_split_type = 1 + decode_bin(w, c.INTRA_SUBPARTITIONS_SPLIT_FLAG)
     candidate = decode_bin(w, c.INTRA_LUMA_MPM_FLAG) if first_line else 1
     if not candidate:
         index = truncated_binary(w, 60)
-    elif first_line and not decode_bin(w, c.INTRA_LUMA_NOT_PLANAR_FLAG + (n[st.ISP_SPLIT] == st.ISP_NONE)):
-        n[st.INTRA_MODE] = PLANAR
+    elif first_line and not decode_bin(w, c.INTRA_LUMA_NOT_PLANAR_FLAG + (cu.isp_split_type == st.ISP_NONE)):
+        cu.intra_pred_mode_y = PLANAR
         return
     else:
         index = truncated_unary(w, 4)
-    n[st.INTRA_MODE] = candidate_mode(w, index, candidate)
+    cu.intra_pred_mode_y = candidate_mode(w, index, candidate)
 
 
 @compiled
-def neighbour_mode(w: Work, x: int, y: int) -> int:
-    """Return candIntraPredModeX of the luma block at (x, y) (clause 8.4.2)."""
-    if peek(w, st.CU_PRED_MODE, x, y) != st.MODE_INTRA or peek(w, st.CU_MIP, x, y):
+def neighbour_mode(neighbour: BlockCell) -> int:
+    """Return candIntraPredModeX of a neighbour.
+
+    Part of clause 8.4.2, Derivation process for luma intra prediction mode.
+    """
+    if neighbour.cu_pred_mode[0] != st.MODE_INTRA or neighbour.intra_mip_flag:
         return PLANAR
-    return peek(w, st.CU_INTRA_MODE, x, y)
+    return int64(neighbour.intra_pred_mode_y)
 
 
 @compiled
 def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
-    """Derive the luma mode from its index (clause 8.4.2).
+    """Derive the luma mode from its index.
+
+    Clause 8.4.2, Derivation process for luma intra prediction mode.
 
     Args:
         w: State of the parser.
@@ -95,13 +109,12 @@ def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
     Returns:
         IntraPredModeY, 1 to 66.
     """
-    n = w.n
-    left = above = PLANAR
-    if left_of(w, st.CU_PRED_MODE, n[st.X], n[st.Y] + n[st.H] - 1, st.MODE_INTRA + 1) == st.MODE_INTRA:
-        left = neighbour_mode(w, n[st.X] - 1, n[st.Y] + n[st.H] - 1)
+    s = w.state
+    cu = s.cu
+    left, above = neighbour_mode(left_of(w, cu.x, cu.y + cu.height - 1)), PLANAR
     # Blocks above the CTU count as planar, so that decoders need not store a line of modes.
-    if n[st.Y] > n[st.CTB_Y]:
-        above = neighbour_mode(w, n[st.X] + n[st.W] - 1, n[st.Y] - 1)
+    if cu.y > s.current.y_ctb:
+        above = neighbour_mode(cell(w, cu.x + cu.width - 1, cu.y - 1))
     # Five candidates besides planar, which has a separate flag: the modes of the neighbours and adjacent angles.
     low, high = min(left, above), max(left, above)
     spread = high - low
@@ -150,74 +163,81 @@ def candidate_mode(w: Work, index: int, is_candidate: int) -> int:
 def intra_chroma(w: Work) -> None:
     """Parse the chroma part of an intra coding unit.
 
-    Sets CHROMA_MODE to IntraPredModeC, where CCLM is 67, 68 or 69 as in VTM, and COLOCATED_MODE to the luma mode from
-    which clause 8.4.3 derives it.
+    Part of clause 7.3.11.5, Coding unit syntax.
+    Clause 8.4.3, Derivation process for chroma intra prediction mode.
+
+    In `intra_pred_mode_c` CCLM is 67, 68 or 69, as in VTM.
     """
-    n = w.n
-    n[st.COLOCATED_MODE] = colocated_mode(w)
-    matrix = n[st.CHROMA] == 3 and n[st.TREE] == st.SINGLE and n[st.MIP_FLAG] == 1
-    may_skip = n[st.BDPCM] and not n[st.ACT_FLAG]
-    if may_skip and n[st.W] >> n[st.SUB_WIDTH] <= n[st.MAX_TS] and n[st.H] >> n[st.SUB_HEIGHT] <= n[st.MAX_TS]:
-        n[st.BDPCM_CHROMA] = decode_bin(w, c.INTRA_BDPCM_CHROMA_FLAG)
-        if n[st.BDPCM_CHROMA]:
-            n[st.CHROMA_MODE] = VERTICAL if decode_bin(w, c.INTRA_BDPCM_CHROMA_DIR_FLAG) else HORIZONTAL
+    s = w.state
+    cu = s.cu
+    cu.colocated_mode = colocated_mode(w)
+    matrix = s.slice.sps_chroma_format_idc == 3 and cu.tree == st.SINGLE and cu.intra_mip_flag == 1
+    longest = max(cu.width >> s.slice.log2_sub_width_c, cu.height >> s.slice.log2_sub_height_c)
+    if s.slice.sps_bdpcm_enabled_flag and not cu.cu_act_enabled_flag and longest <= s.slice.max_ts_size:
+        cu.intra_bdpcm_chroma_flag = decode_bin(w, c.INTRA_BDPCM_CHROMA_FLAG)
+        if cu.intra_bdpcm_chroma_flag:
+            cu.intra_pred_mode_c = VERTICAL if decode_bin(w, c.INTRA_BDPCM_CHROMA_DIR_FLAG) else HORIZONTAL
             return
-    if n[st.ACT_FLAG]:
-        n[st.CHROMA_MODE] = DERIVED_MIP if matrix else n[st.COLOCATED_MODE]
+    if cu.cu_act_enabled_flag:
+        cu.intra_pred_mode_c = DERIVED_MIP if matrix else cu.colocated_mode
     elif cclm_enabled(w) and decode_bin(w, c.CCLM_MODE_FLAG):
-        n[st.CHROMA_MODE] = CCLM
+        cu.intra_pred_mode_c = CCLM
         if decode_bin(w, c.CCLM_MODE_IDX):
-            n[st.CHROMA_MODE] += 1 + decode_bypass(w)
+            cu.intra_pred_mode_c += 1 + decode_bypass(w)
     elif decode_bin(w, c.INTRA_CHROMA_PRED_MODE):
         index = decode_bypass_bits(w, 2)
         mode = PLANAR if index == 0 else VERTICAL if index == 1 else HORIZONTAL if index == 2 else DC
         # The mode of luma, which has a shorter code, stands for the diagonal mode here.
-        n[st.CHROMA_MODE] = DIAGONAL if mode == n[st.COLOCATED_MODE] and not matrix else mode
+        cu.intra_pred_mode_c = DIAGONAL if mode == cu.colocated_mode and not matrix else mode
     else:
-        n[st.CHROMA_MODE] = DERIVED_MIP if matrix else n[st.COLOCATED_MODE]
-    if n[st.CHROMA] == 2 and n[st.CHROMA_MODE] < CCLM:
-        n[st.CHROMA_MODE] = MODES_422[n[st.CHROMA_MODE]]
+        cu.intra_pred_mode_c = DERIVED_MIP if matrix else cu.colocated_mode
+    if s.slice.sps_chroma_format_idc == 2 and cu.intra_pred_mode_c < CCLM:
+        cu.intra_pred_mode_c = MODES_422[cu.intra_pred_mode_c]
 
 
 @compiled
 def colocated_mode(w: Work) -> int:
-    """Derive lumaIntraPredMode (clause 8.4.3).
+    """Derive lumaIntraPredMode.
+
+    Part of clause 8.4.3, Derivation process for chroma intra prediction mode.
 
     It is the mode of this unit or, with separate trees, of the luma block at its centre.
     """
-    n = w.n
-    if n[st.TREE] == st.SINGLE:
-        return PLANAR if n[st.MIP_FLAG] else n[st.INTRA_MODE]
-    x, y = n[st.X] + n[st.W] // 2, n[st.Y] + n[st.H] // 2
-    if peek(w, st.CU_PRED_MODE, x, y) != st.MODE_INTRA:
-        return DC
-    return PLANAR if peek(w, st.CU_MIP, x, y) else peek(w, st.CU_INTRA_MODE, x, y)
+    cu = w.state.cu
+    if cu.tree == st.SINGLE:
+        return PLANAR if cu.intra_mip_flag else cu.intra_pred_mode_y
+    luma = cell(w, cu.x + cu.width // 2, cu.y + cu.height // 2)
+    return neighbour_mode(luma) if luma.cu_pred_mode[0] == st.MODE_INTRA else DC
 
 
 @compiled
 def cclm_enabled(w: Work) -> bool:
-    """Derive CclmEnabled (clause 7.4.12.5).
+    """Derive CclmEnabled.
+
+    Part of clause 7.4.12.5, Coding unit semantics.
 
     With separate trees CCLM requires that within 64x64 samples luma is split as far as chroma.
     """
-    n = w.n
-    if not n[st.CCLM]:
+    s = w.state
+    cu = s.cu
+    if not s.slice.sps_cclm_enabled_flag:
         return False
-    if not n[st.DUAL_TREE] or not n[st.IS_I] or n[st.LOG2_CTU] < 6:
+    if not s.slice.sps_qtbtt_dual_tree_intra_flag or not s.slice.is_i or s.slice.ctb_log2_size_y < 6:
         return True
-    x, y, lower = n[st.X] & ~63, n[st.Y] & ~63, n[st.Y] & ~31
-    least = n[st.LOG2_CTU] - 6
-    depth = peek(w, st.QT_DEPTH_C, x, y)
-    halved = depth == least and peek(w, st.MTT_SPLIT_0, x, y) == st.BT_HOR
-    if (peek(w, st.CB_WIDTH_C, x, y) == 64 and peek(w, st.CB_HEIGHT_C, x, y) == 64) or (
-        halved and peek(w, st.CB_WIDTH_C, x, lower) == 64 and peek(w, st.CB_HEIGHT_C, x, lower) == 32
+    x, y, lower = cu.x & ~63, cu.y & ~63, cu.y & ~31
+    least = s.slice.ctb_log2_size_y - 6
+    corner, middle = cell(w, x, y), cell(w, x, lower)
+    depth = corner.cqt_depth[1]
+    halved = depth == least and corner.mtt_split_mode[0] == st.BT_HOR
+    if (corner.cb_width[1] == 64 and corner.cb_height[1] == 64) or (
+        halved and middle.cb_width[1] == 64 and middle.cb_height[1] == 32
     ):
         enabled = True
     else:
-        enabled = depth > least or (halved and peek(w, st.MTT_SPLIT_1, x, lower) == st.BT_VER)
+        enabled = depth > least or (halved and middle.mtt_split_mode[1] == st.BT_VER)
     if not enabled:
         return False
-    width, height = peek(w, st.CB_WIDTH, x, y), peek(w, st.CB_HEIGHT, x, y)
-    if width == 64 and height == 64 and peek(w, st.CU_ISP, x, y):
+    width, height = corner.cb_width[0], corner.cb_height[0]
+    if width == 64 and height == 64 and corner.intra_subpartitions:
         return False
-    return not ((width < 64 or height < 64) and peek(w, st.QT_DEPTH, x, y) == least)
+    return not ((width < 64 or height < 64) and corner.cqt_depth[0] == least)

@@ -1,15 +1,12 @@
 """Log of parsed slice data: the syntax elements that reconstruction needs, in decoding order, as one row of numbers.
 
 A coding unit is a header, the record `CodingUnit`, and its transform units. A transform unit is a header, the record
-`TransformUnit`, and the non-zero levels of Y, Cb and Cr, one number each, packed as in `keep_level`.
+`TransformUnit`, and the non-zero levels of Y, Cb and Cr, one number each, packed as in `log_writer.keep_level`.
 """
 
 from typing import Annotated
 
-from codecnn.base.compiled import compiled
-from codecnn.base.records import Array, Record, record_at, record_dtype
-from codecnn.vvc.syntax import state as st
-from codecnn.vvc.syntax.state import Work
+from codecnn.base.records import Array, Record, record_dtype
 
 
 class MotionVector(Record):
@@ -162,137 +159,4 @@ DERIVED_MIP = 70
 """`intra_pred_mode_c` if chroma uses the same MIP matrix as luma: derived mode of 4:4:4 in a single tree."""
 
 LEVEL_SHIFT = 11
-"""Bits of a packed level below the level itself, see `keep_level`."""
-
-
-@compiled
-def begin_unit(w: Work) -> None:
-    """Reserve the header of the current coding unit, which `end_unit` fills in."""
-    w.n[st.UNIT_AT] = w.n[st.LOG]
-    w.n[st.LOG] += UNIT_HEADER
-
-
-@compiled
-def end_unit(w: Work) -> None:
-    """Fill in the header of the current coding unit."""
-    n = w.n
-    cu: CodingUnit = record_at(n, n[st.UNIT_AT], CODING_UNIT)
-    cu.length = n[st.LOG] - n[st.UNIT_AT]
-    cu.x, cu.y, cu.width, cu.height = n[st.X], n[st.Y], n[st.W], n[st.H]
-    cu.tree, cu.region, cu.pred_mode = n[st.TREE], n[st.CTU_REGION], n[st.PRED_MODE]
-    cu.intra_pred_mode_y, cu.intra_mip_flag = n[st.INTRA_MODE], n[st.MIP_FLAG]
-    cu.intra_mip_transposed_flag = n[st.MIP_TRANSPOSED]
-    cu.isp_split_type, cu.intra_luma_ref_idx = n[st.ISP_SPLIT], n[st.MRL_IDX]
-    cu.intra_bdpcm_luma_flag, cu.intra_bdpcm_chroma_flag = n[st.BDPCM_LUMA], n[st.BDPCM_CHROMA]
-    cu.intra_pred_mode_c, cu.colocated_mode = n[st.CHROMA_MODE], n[st.COLOCATED_MODE]
-    cu.lfnst_idx, cu.mts_idx, cu.qp_y = n[st.LFNST_IDX], n[st.MTS_IDX], n[st.QP_Y]
-    cu.chroma_qp_offset_idx, cu.num_transform_units = n[st.CHROMA_QP_IDX], n[st.UNITS]
-    cu.cu_act_enabled_flag, cu.bv.x, cu.bv.y = n[st.ACT_FLAG], n[st.VECTOR_X], n[st.VECTOR_Y]
-    cu.tr_type_hor, cu.tr_type_ver = n[st.KERNEL_H], n[st.KERNEL_V]
-    cu.general_merge_flag, cu.ciip_flag = n[st.MERGE], n[st.CIIP_FLAG]
-    cu.subblock_flag, cu.motion_model_idc, cu.merge_idx = n[st.SUBBLOCK], n[st.POINTS], n[st.MERGE_IDX]
-    cu.mmvd_merge_flag = n[st.MMVD_FLAG]
-    cu.mmvd_distance_idx, cu.mmvd_direction_idx = n[st.MMVD_DISTANCE], n[st.MMVD_DIRECTION]
-    cu.gpm_flag, cu.merge_gpm_partition_idx, cu.merge_gpm_idx1 = n[st.GPM_FLAG], n[st.GPM_PARTITION], n[st.GPM_SECOND]
-    cu.inter_pred_idc, cu.sym_mvd_flag = n[st.DIRECTION], n[st.SYMMETRIC]
-    cu.amvr_shift, cu.bcw_idx = n[st.AMVR_SHIFT], n[st.BCW_IDX]
-    for list_x in range(2):
-        cu.ref_idx[list_x], cu.mvp_flag[list_x] = n[st.REF_IDX + list_x], n[st.MVP + list_x]
-        for point in range(3):
-            mvd = st.MVDS + 6 * list_x + 2 * point
-            cu.mvd[list_x, point].x, cu.mvd[list_x, point].y = n[mvd], n[mvd + 1]
-    if n[st.TREE] == st.DUAL_CHROMA:
-        # A chroma block has the QP of the luma block at its centre (clause 8.7.1).
-        cu.qp_y = w.maps[st.CU_QP, (n[st.Y] + n[st.H] // 2) >> 2, (n[st.X] + n[st.W] // 2) >> 2]
-
-
-@compiled
-def begin_transform_unit(
-    w: Work, x: int, y: int, width: int, height: int, has_chroma: bool, coded: int, joint: int
-) -> int:
-    """Append the header of a transform unit, except for the results of its residual.
-
-    Args:
-        w: State of the parser.
-        x: Column of its first luma sample.
-        y: Row of its first luma sample.
-        width: Width in luma samples.
-        height: Height in luma samples.
-        has_chroma: The unit has chroma blocks.
-        coded: Coded block flags, one bit for each component.
-        joint: tu_joint_cbcr_residual_flag.
-
-    Returns:
-        Position of the header in `Work.n`.
-    """
-    n = w.n
-    at: int = n[st.LOG]
-    n[st.LOG] += BLOCK_HEADER
-    n[st.UNITS] += 1
-    tu: TransformUnit = record_at(n, at, TRANSFORM_UNIT)
-    tu.x, tu.y, tu.width, tu.height = x, y, width, height
-    tu.has_chroma, tu.coded, tu.transform_skip = int(has_chroma), coded, 0
-    tu.joint = (coded & 2) + (coded >> 2) if joint else 0
-    return at
-
-
-@compiled
-def keep_block(w: Work, unit: int, component: int, skip: int, levels: int) -> None:
-    """Store the results of one component in the header of a transform unit.
-
-    Args:
-        w: State of the parser.
-        unit: Position of the header.
-        component: 0 Y, 1 Cb, 2 Cr.
-        skip: transform_skip_flag.
-        levels: Number of levels.
-    """
-    tu: TransformUnit = record_at(w.n, unit, TRANSFORM_UNIT)
-    tu.transform_skip |= skip << component
-    tu.num_levels[component] = levels
-
-
-@compiled
-def keep_level(w: Work, at: int, level: int, odd: int) -> None:
-    """Append one level, packed as the level, one bit `odd`, and y and x in five bits each.
-
-    Args:
-        w: State of the parser.
-        at: Position in the planes of levels.
-        level: The level; FAULT_LEVEL is set if it is out of range.
-        odd: 1 if dependent quantization used the quantizer of odd multiples (QState > 1).
-    """
-    n = w.n
-    if abs(level) > 1 << n[st.TRANSFORM_RANGE]:
-        n[st.FAULT] = st.FAULT_LEVEL
-        return
-    y, x = at // st.LEVEL_STRIDE - 1, at % st.LEVEL_STRIDE - 1
-    n[n[st.LOG]] = level << LEVEL_SHIFT | odd << 10 | y << 5 | x
-    n[st.LOG] += 1
-
-
-@compiled
-def keep_palette(w: Work, first: int, last: int, width: int, height: int) -> None:
-    """Append the samples of a palette unit.
-
-    Args:
-        w: State of the parser.
-        first: First component.
-        last: Last component + 1.
-        width: Width in samples of the first component.
-        height: Height in samples of the first component.
-    """
-    n = w.n
-    size = n[st.PALETTE_SIZE]
-    for component in range(first, last):
-        sub_x, sub_y = (n[st.SUB_WIDTH], n[st.SUB_HEIGHT]) if component and not first else (0, 0)
-        for y in range(0, height, 1 << sub_y):
-            for x in range(0, width, 1 << sub_x):
-                at = 64 * y + x
-                index = n[st.INDICES + at]
-                if index == size:
-                    value = -1 - n[st.ESCAPES + 4096 * component + at]
-                else:
-                    value = n[st.PALETTE_ENTRIES + st.MAX_PALETTE * component + index]
-                n[n[st.LOG]] = value
-                n[st.LOG] += 1
+"""Bits of a packed level below the level itself, see `log_writer.keep_level`."""

@@ -1,44 +1,44 @@
-"""Residual coding of a transform block (H.266 clauses 7.3.11.11 and 9.3.4.2.6 to 9.3.4.2.9).
+"""Residual coding of a transform block (H.266 clause 7.3.11.11).
 
 Levels (quantized coefficients) are coded in sub-blocks of mostly 4x4, from the last significant one back to the DC
-along diagonals, because the large levels lie at low frequencies. The levels already read, to the right and below,
-indicate how large the next one may be; contexts and Rice parameters depend on them. No bin depends on signs, which go
-to the log.
+along diagonals, because the large levels lie at low frequencies. No bin depends on signs, which go to the log.
 """
 
 from codecnn.base.compiled import compiled
 from codecnn.vvc.syntax import contexts as c
-from codecnn.vvc.syntax import state as st
-from codecnn.vvc.syntax.cabac import decode_bin, decode_bypass_bits, limited_exp_golomb, truncated_unary
-from codecnn.vvc.syntax.log import keep_level
+from codecnn.vvc.syntax.cabac import decode_bin, decode_bypass_bits
+from codecnn.vvc.syntax.levels import (
+    decode_remainder,
+    greater_flags,
+    rice_parameter,
+    significance_context,
+    update_statistics,
+)
+from codecnn.vvc.syntax.log_writer import keep_level
+from codecnn.vvc.syntax.records import CODED_STRIDE, LEVEL_STRIDE, TransformBlock
 from codecnn.vvc.syntax.scans import SCAN, SCAN_INDEX
 from codecnn.vvc.syntax.state import Work
-
-PASS1 = st.LEVELS
-"""Planes of levels: AbsLevelPass1, AbsLevel, and abs_level_gtx_flag[][1] or, for transform skip, the sign."""
-LEVEL = st.LEVELS + st.LEVEL_PLANE
-
-GT2 = SIGN = st.LEVELS + 2 * st.LEVEL_PLANE
-"""Planes of levels: AbsLevelPass1, AbsLevel, and abs_level_gtx_flag[][1] or, for transform skip, the sign."""
 
 _LAST_OFFSETS = (0, 0, 0, 3, 6, 10, 15)
 """Context offset of last_sig_coeff_x_prefix for luma by log2 of the block size (clause 9.3.4.2.4)."""
 
 
 @compiled
-def clear_levels(w: Work, width: int, height: int) -> None:
+def clear_levels(tb: TransformBlock, width: int, height: int) -> None:
     """Zero the levels and sub-block flags of a block of `width` x `height` coefficients with its border."""
-    n = w.n
+    abs_level_pass1, abs_level, sb_coded_flag = tb.abs_level_pass1, tb.abs_level, tb.sb_coded_flag
     for row in range(height + 3):
-        first = st.LEVELS + row * st.LEVEL_STRIDE
-        for at in range(first, first + width + 3):
-            n[at] = n[at + st.LEVEL_PLANE] = n[at + 2 * st.LEVEL_PLANE] = 0
-    n[st.CODED : st.CODED + st.CODED_STRIDE * st.CODED_STRIDE] = 0
+        for at in range(row * LEVEL_STRIDE, row * LEVEL_STRIDE + width + 3):
+            abs_level_pass1[at] = abs_level[at] = 0
+    for at in range(CODED_STRIDE * CODED_STRIDE):
+        sb_coded_flag[at] = 0
 
 
 @compiled
 def sub_block_log2_width(log2_w: int, log2_h: int) -> int:
     """Return log2SbW of a block of 2^log2_w x 2^log2_h coefficients.
+
+    Part of clause 7.3.11.11, Residual coding syntax.
 
     With the arguments swapped it is log2SbH.
     """
@@ -52,7 +52,10 @@ def sub_block_log2_width(log2_w: int, log2_h: int) -> int:
 
 @compiled
 def last_prefix(w: Work, table: int, log2_size: int, log2_coded: int, chroma: bool) -> int:
-    """Decode last_sig_coeff_x_prefix or last_sig_coeff_y_prefix in unary (clause 9.3.4.2.4).
+    """Decode last_sig_coeff_x_prefix or last_sig_coeff_y_prefix in unary.
+
+    Clause 9.3.4.2.4, Derivation process of ctxInc for the syntax elements last_sig_coeff_x_prefix and
+    last_sig_coeff_y_prefix.
 
     Args:
         w: State of the parser.
@@ -77,7 +80,10 @@ def last_prefix(w: Work, table: int, log2_size: int, log2_coded: int, chroma: bo
 
 @compiled
 def last_position(w: Work, prefix: int) -> int:
-    """Derive LastSignificantCoeffX or Y from its prefix and, if there is one, a suffix (clause 7.4.12.11)."""
+    """Derive LastSignificantCoeffX or Y from its prefix and, if there is one, a suffix.
+
+    Part of clause 7.4.12.11, Residual coding semantics.
+    """
     if prefix <= 3:
         return prefix
     bits = (prefix >> 1) - 1
@@ -85,101 +91,10 @@ def last_position(w: Work, prefix: int) -> int:
 
 
 @compiled
-def local_sum(w: Work, plane: int, at: int) -> int:
-    """Sum the five neighbours to the right and below (clauses 9.3.4.2.7 and 9.3.3.2).
-
-    They come earlier in the reversed scan. The planes of levels have a border of zeros for neighbours outside the
-    block.
-    """
-    n = w.n
-    right, below = plane + at + 1, plane + at + st.LEVEL_STRIDE
-    total: int = n[right] + n[right + 1] + n[below] + n[below + 1] + n[below + st.LEVEL_STRIDE]
-    return total
-
-
-@compiled
-def local_count(w: Work, at: int) -> int:
-    """Count the neighbours of `local_sum` that are significant in the first pass (locNumSig)."""
-    n = w.n
-    right, below = PASS1 + at + 1, PASS1 + at + st.LEVEL_STRIDE
-    count: int = min(n[right], 1) + min(n[right + 1], 1) + min(n[below], 1) + min(n[below + 1], 1)
-    count += min(n[below + st.LEVEL_STRIDE], 1)
-    return count
-
-
-@compiled
-def rice_parameter(w: Work, at: int, base: int) -> int:
-    """Derive cRiceParam (clause 9.3.3.2, table 128) from the neighbouring levels.
-
-    A larger parameter lengthens the fixed part of the code and shortens the unary part.
-
-    Args:
-        w: State of the parser.
-        at: Position in the planes of levels.
-        base: Amount that the first pass has coded of the five neighbours: n[RICE_BASE] for abs_remainder, 0 for
-            dec_abs_level.
-
-    Returns:
-        The Rice parameter.
-    """
-    n = w.n
-    total = local_sum(w, LEVEL, at)
-    shift = 0
-    if n[st.PERSISTENT_RICE]:
-        total += count_outside(w, at) * n[st.HIST_VALUE]
-    if n[st.RRC_RICE]:
-        # ShiftLevel of the range extensions.
-        shift = 2 * (int(total >= 32) + int(total >= 128) + int(total >= 512) + int(total >= 2048))
-        total >>= shift
-    total = min(max(total - base, 0), 31)
-    return int(total >= 7) + int(total >= 14) + int(total >= 28) + shift
-
-
-@compiled
-def count_outside(w: Work, at: int) -> int:
-    """Count the neighbours of `local_sum` that clause 9.3.3.2 regards as outside the block."""
-    n = w.n
-    right = n[st.TB_WIDTH] - at % st.LEVEL_STRIDE
-    below = n[st.TB_HEIGHT] - at // st.LEVEL_STRIDE
-    count = 2 if right == 0 else int(right == 1) + int(below == 0)
-    return count + (1 if below == 0 else int(below == 1))
-
-
-@compiled
-def update_statistics(w: Work, remainder: int, more: int) -> None:
-    """Update StatCoeff with the first non-zero remainder of a block.
-
-    Args:
-        w: State of the parser.
-        remainder: abs_remainder or dec_abs_level.
-        more: 2 for abs_remainder, 0 for dec_abs_level.
-    """
-    n = w.n
-    if n[st.HIST_NEW] and remainder > 0:
-        n[st.HIST_NEW] = 0
-        bits = 0
-        while remainder >> (bits + 1):
-            bits += 1
-        at = st.STAT_COEFF + n[st.COMPONENT]
-        n[at] = (n[at] + bits + more) >> 1
-
-
-@compiled
-def decode_remainder(w: Work, rice: int) -> int:
-    """Decode abs_remainder or dec_abs_level (clause 9.3.3.11).
-
-    Levels have 16 bits, more with extended precision.
-    """
-    prefix = truncated_unary(w, 6)
-    if prefix < 6:
-        return (prefix << rice) + decode_bypass_bits(w, rice)
-    transform_range = w.n[st.TRANSFORM_RANGE]
-    return (6 << rice) + limited_exp_golomb(w, rice + 1, 26 - transform_range, transform_range)
-
-
-@compiled
 def next_state(state: int, parity: int) -> int:
-    """Look up QStateTransTable (clause 7.4.12.11), packed in four bits for each state, two for each parity.
+    """Look up QStateTransTable, packed in four bits for each state, two for each parity.
+
+    Part of clause 7.4.12.11, Residual coding semantics.
 
     Dependent quantization has two quantizers, and the parities of the levels so far choose between them. States 0 and 1
     use the even multiples of the step, 2 and 3 the odd multiples and zero; the probability that a level is significant
@@ -190,7 +105,9 @@ def next_state(state: int, parity: int) -> int:
 
 @compiled
 def budget_of_block(log2_w: int, log2_h: int) -> int:
-    """Return RemCcbs (clause 7.3.11.11), the largest number of context coded bins of a block.
+    """Return RemCcbs, the largest number of context coded bins of a block.
+
+    Part of clause 7.3.11.11, Residual coding syntax.
 
     It is 7/4 for each coefficient; all further bins are bypass bins.
     """
@@ -199,7 +116,9 @@ def budget_of_block(log2_w: int, log2_h: int) -> int:
 
 @compiled
 def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, transform_skip: bool) -> None:
-    """Parse the levels of one transform block (clause 7.3.11.11).
+    """Parse the levels of one transform block.
+
+    Clause 7.3.11.11, Residual coding syntax.
 
     Args:
         w: State of the parser.
@@ -208,11 +127,12 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
         component: 0 Y, 1 Cb, 2 Cr.
         transform_skip: transform_skip_flag of the block.
     """
-    n = w.n
+    s = w.state
+    tb, cu = s.tb, s.cu
     chroma = component > 0
     # Coefficients beyond 32 are zero, and beyond 16 if MTS is used in a sub-block transform.
     log2_w, log2_h = min(log2_width, 5), min(log2_height, 5)
-    if n[st.MTS] and n[st.SBT_FLAG] and not chroma and log2_width < 6 and log2_height < 6:
+    if s.slice.sps_mts_enabled_flag and cu.cu_sbt_flag and not chroma and log2_width < 6 and log2_height < 6:
         log2_w = 4 if log2_width == 5 else log2_w
         log2_h = 4 if log2_height == 5 else log2_h
     # Both prefixes precede both suffixes, so that context coded bins come before bypass bins.
@@ -223,7 +143,7 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
         prefix_y = last_prefix(w, c.LAST_SIG_COEFF_Y_PREFIX, log2_height, log2_h, chroma)
     last_x = last_position(w, prefix_x)
     last_y = last_position(w, prefix_y)
-    if n[st.REVERSE_LAST]:
+    if s.slice.sh_reverse_last_sig_coeff_flag:
         last_x, last_y = (1 << log2_w) - 1 - last_x, (1 << log2_h) - 1 - last_y
     log2_sw, log2_sh = sub_block_log2_width(log2_w, log2_h), sub_block_log2_width(log2_h, log2_w)
     log2_nx, log2_ny = log2_w - log2_sw, log2_h - log2_sh
@@ -235,34 +155,34 @@ def residual_coding(w: Work, log2_width: int, log2_height: int, component: int, 
     # used for a DC alone, and it has no coefficients after the first 16 (for 4x4 and 8x8, 8).
     large = log2_width >= 2 and log2_height >= 2
     if last_sub_block == 0 and large and not transform_skip and last_scan > 0:
-        n[st.LFNST_DC_ONLY] = 0
+        cu.lfnst_dc_only = 0
     small_square = log2_width == log2_height and (log2_width == 2 or log2_width == 3)
     if (last_sub_block > 0 and large) or (last_scan > 7 and small_square):
-        n[st.LFNST_ZERO_OUT] = 0
+        cu.lfnst_zero_out_sig_coeff_flag = 0
     if (last_sub_block > 0 or last_scan > 0) and not chroma:
-        n[st.MTS_DC_ONLY] = 0
+        cu.mts_dc_only = 0
 
-    clear_levels(w, 1 << log2_w, 1 << log2_h)
-    n[st.BUDGET], n[st.QSTATE] = budget_of_block(log2_w, log2_h), 0
-    n[st.TB_WIDTH], n[st.TB_HEIGHT], n[st.COMPONENT] = 1 << log2_width, 1 << log2_height, component
-    n[st.HIST_VALUE], n[st.HIST_NEW] = 1 << n[st.STAT_COEFF + component], n[st.PERSISTENT_RICE]
+    clear_levels(tb, 1 << log2_w, 1 << log2_h)
+    tb.rem_ccbs, tb.q_state = budget_of_block(log2_w, log2_h), 0
+    tb.width, tb.height, tb.c_idx = 1 << log2_width, 1 << log2_height, component
+    tb.hist_value, tb.update_hist = 1 << s.stat_coeff[component], s.slice.sps_persistent_rice_adaptation_enabled_flag
     for i in range(last_sub_block, -1, -1):
         xs, ys = SCAN[log2_nx, log2_ny, i, 0], SCAN[log2_nx, log2_ny, i, 1]
-        at = (ys + 1) * st.CODED_STRIDE + xs + 1
+        at = (ys + 1) * CODED_STRIDE + xs + 1
         coded = 1
         infer_dc = False
         if 0 < i < last_sub_block:
-            neighbours = n[st.CODED + at + 1] | n[st.CODED + at + st.CODED_STRIDE]
+            neighbours = tb.sb_coded_flag[at + 1] | tb.sb_coded_flag[at + CODED_STRIDE]
             coded = decode_bin(w, c.SB_CODED_FLAG + neighbours + 2 * chroma)
             infer_dc = True
-        n[st.CODED + at] = coded
+        tb.sb_coded_flag[at] = coded
         if not coded:
             continue
         # MTS keeps 16x16 coefficients (MtsZeroOutSigCoeffFlag), so a level further out excludes it.
         if (xs > 3 or ys > 3) and not chroma:
-            n[st.MTS_ZERO_OUT] = 0
+            cu.mts_zero_out_sig_coeff_flag = 0
         first = last_scan if i == last_sub_block else (1 << (log2_sw + log2_sh)) - 1
-        origin = ((ys << log2_sh) + 1) * st.LEVEL_STRIDE + (xs << log2_sw) + 1
+        origin = ((ys << log2_sh) + 1) * LEVEL_STRIDE + (xs << log2_sw) + 1
         diagonal = (xs << log2_sw) + (ys << log2_sh)
         sub_block(w, origin, diagonal, log2_sw, log2_sh, first, i == last_sub_block, infer_dc, chroma)
 
@@ -281,6 +201,8 @@ def sub_block(
 ) -> None:
     """Parse one coded sub-block in three passes.
 
+    Part of clause 7.3.11.11, Residual coding syntax.
+
     Args:
         w: State of the parser.
         origin: Position of the sub-block in the planes of levels.
@@ -292,16 +214,16 @@ def sub_block(
         infer_dc: sb_coded_flag was decoded, so that not all levels are zero.
         chroma: The block is one of chroma.
     """
-    n = w.n
-    dep_quant = n[st.DEP_QUANT]
-    budget, state = n[st.BUDGET], n[st.QSTATE]
+    s = w.state
+    tb, dep_quant = s.tb, s.slice.sh_dep_quant_used_flag
+    budget, state = tb.rem_ccbs, tb.q_state
     first_state = state
     # First pass, context coded: significance, greater than 1, parity, greater than 3. These are at most four bins for
     # each level, so the pass ends when fewer remain of the budget.
     place = first
     while place >= 0 and budget >= 4:
         x, y = SCAN[log2_sw, log2_sh, place, 0], SCAN[log2_sw, log2_sh, place, 1]
-        at = origin + y * st.LEVEL_STRIDE + x
+        at = origin + y * LEVEL_STRIDE + x
         diagonal = diagonal0 + x + y
         is_last = has_last and place == first
         significant = 1
@@ -313,7 +235,7 @@ def sub_block(
             infer_dc = False
             level, used = greater_flags(w, at, diagonal, chroma, is_last)
             budget -= used
-        n[PASS1 + at] = level
+        tb.abs_level_pass1[at] = level
         if dep_quant:
             state = next_state(state, level & 1)
         place -= 1
@@ -321,13 +243,13 @@ def sub_block(
     end_of_pass1 = place
     highest, lowest, count = -1, 0, 0
     for place in range(first, end_of_pass1, -1):
-        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
-        level = n[PASS1 + at]
-        if n[GT2 + at]:
-            remainder = decode_remainder(w, rice_parameter(w, at, n[st.RICE_BASE]))
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        level = tb.abs_level_pass1[at]
+        if level > 3:  # abs_level_gtx_flag[ n ][ 1 ]
+            remainder = decode_remainder(w, rice_parameter(w, at, s.slice.sum_base_level))
             update_statistics(w, remainder, 2)
             level += 2 * remainder
-        n[LEVEL + at] = level
+        tb.abs_level[at] = level
         if level:
             highest = place if highest < 0 else highest
             lowest = place
@@ -335,13 +257,13 @@ def sub_block(
     # Third pass: whole levels in bypass bins. Where 0 is unlikely it does not have the shortest code: ZeroPos (9.3.3.2)
     # is the value that means 0, and the values below it mean levels greater by one.
     for place in range(end_of_pass1, -1, -1):
-        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
         rice = rice_parameter(w, at, 0)
         level = decode_remainder(w, rice)
         update_statistics(w, level, 0)
         zero = (1 if state < 2 else 2) << rice
         level = 0 if level == zero else level + (level < zero)
-        n[LEVEL + at] = level
+        tb.abs_level[at] = level
         if level:
             highest = place if highest < 0 else highest
             lowest = place
@@ -349,12 +271,12 @@ def sub_block(
         if dep_quant:
             state = next_state(state, level & 1)
     # Sign data hiding: in a sub-block whose levels lie far apart, the parity of their sum is the sign of the last one.
-    if w.n[st.SIGN_HIDING] and highest - lowest > 3:
+    if w.state.slice.sh_sign_data_hiding_used_flag and highest - lowest > 3:
         count -= 1
     signs = decode_bypass_bits(w, count)
-    if n[st.KEEP]:
+    if s.current.keep_log:
         keep_sub_block(w, origin, log2_sw, log2_sh, first, first_state, signs, count)
-    n[st.BUDGET], n[st.QSTATE] = budget, state
+    tb.rem_ccbs, tb.q_state = budget, state
 
 
 @compiled
@@ -368,7 +290,9 @@ def keep_sub_block(
     signs: int,
     count: int,
 ) -> None:
-    """Append the levels of a sub-block with their signs to the log (clause 7.4.12.11: TransCoeffLevel).
+    """Append the levels of a sub-block with their signs, TransCoeffLevel, to the log.
+
+    Part of clause 7.3.11.11, Residual coding syntax.
 
     Args:
         w: State of the parser.
@@ -380,48 +304,16 @@ def keep_sub_block(
         signs: coeff_sign_flag of the levels, the first in the most significant bit.
         count: Number of signs.
     """
-    n = w.n
+    s = w.state
     total = 0
     for place in range(first, -1, -1):
-        at = origin + SCAN[log2_sw, log2_sh, place, 1] * st.LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
-        level = n[LEVEL + at]
+        at = origin + SCAN[log2_sw, log2_sh, place, 1] * LEVEL_STRIDE + SCAN[log2_sw, log2_sh, place, 0]
+        level = s.tb.abs_level[at]
         if level:
             total += level
             count -= 1
             # A hidden last sign is the parity of the sum.
             negative = (signs >> count) & 1 if count >= 0 else total & 1
             keep_level(w, at, -level if negative else level, state >> 1)
-        if n[st.DEP_QUANT]:
+        if s.slice.sh_dep_quant_used_flag:
             state = next_state(state, level & 1)
-
-
-@compiled
-def significance_context(w: Work, at: int, diagonal: int, chroma: bool, state: int) -> int:
-    """Derive ctxInc of sig_coeff_flag (clause 9.3.4.2.8)."""
-    base = min((local_sum(w, PASS1, at) + 1) >> 1, 3)
-    if chroma:
-        return 36 + 8 * max(0, state - 1) + base + (4 if diagonal < 2 else 0)
-    return 12 * max(0, state - 1) + base + (8 if diagonal < 2 else 4 if diagonal < 5 else 0)
-
-
-@compiled
-def greater_flags(w: Work, at: int, diagonal: int, chroma: bool, is_last: bool) -> tuple[int, int]:
-    """Decode abs_level_gtx_flag and par_level_flag of a significant level with the ctxInc of clause 9.3.4.2.9.
-
-    Returns:
-        AbsLevelPass1 and the number of bins.
-    """
-    if is_last:
-        inc = 21 if chroma else 0
-    else:
-        offset = min(local_sum(w, PASS1, at) - local_count(w, at), 4)
-        if chroma:
-            inc = 22 + offset + (5 if diagonal == 0 else 0)
-        else:
-            inc = 1 + offset + (15 if diagonal == 0 else 10 if diagonal < 3 else 5 if diagonal < 10 else 0)
-    if not decode_bin(w, c.ABS_LEVEL_GTX_FLAG + inc):
-        return 1, 1
-    parity = decode_bin(w, c.PAR_LEVEL_FLAG + inc)
-    more = decode_bin(w, c.ABS_LEVEL_GTX_FLAG + 32 + inc)
-    w.n[GT2 + at] = more
-    return 2 + parity + 2 * more, 3

@@ -7,20 +7,36 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError
+from codecnn.base.records import Record, Records, record_dtype
 from codecnn.vvc.syntax.bitstream import Bits
 
-ADDRESS, FIRST_IN_ROW, ENDS, TILE = range(4)
-"""Columns of the array that `slice_ctus` returns."""
-
 END_OF_NOTHING, END_OF_SUBSET, END_OF_TILE, END_OF_SLICE = range(4)
-"""Values of its column ENDS: which terminating bin follows the CTU."""
+"""Values of `SliceCtu.ends`: which terminating bin follows the CTU."""
 
 MAX_TILES = 990
 """MaxTilesPerAu of level 6.3 (table A.1), the largest of all levels."""
+
+
+class SliceCtu(Record):
+    """CTU of a slice.
+
+    Attributes:
+        address: Place in the raster scan of the picture.
+        first_in_row: 1 if it is the first of a row of CTUs in its tile.
+        ends: What ends with it: END_OF_NOTHING, END_OF_SUBSET, END_OF_TILE or END_OF_SLICE.
+        tile: Index of its tile.
+    """
+
+    address: int
+    first_in_row: int
+    ends: int
+    tile: int
+
+
+SLICE_CTU = record_dtype(SliceCtu)
 
 
 class Subpicture(NamedTuple):
@@ -298,7 +314,7 @@ def slice_parts(grid: TileGrid, address: int, tiles: int) -> list[Rows]:
     return [Rows(x, y, grid.rows[y], grid.rows[y + 1]) for x, y in places]
 
 
-def slice_ctus(grid: TileGrid, parts: list[Rows], wavefront: bool) -> npt.NDArray[np.int64]:
+def slice_ctus(grid: TileGrid, parts: list[Rows], wavefront: bool) -> Records:
     """List the CTUs of one slice in decoding order.
 
     Args:
@@ -307,21 +323,21 @@ def slice_ctus(grid: TileGrid, parts: list[Rows], wavefront: bool) -> npt.NDArra
         wavefront: sps_entropy_coding_sync_enabled_flag: a substream ends with every row of CTUs of a tile.
 
     Returns:
-        One row for each CTU, columns ADDRESS, FIRST_IN_ROW, ENDS and TILE, shape (n, 4), int64.
+        The CTUs, elements of type SLICE_CTU, shape (n,).
     """
     ctus = np.concatenate([_tile_ctus(grid, part, wavefront) for part in parts])
-    ctus[-1, ENDS] = END_OF_SLICE
+    ctus[-1].ends = END_OF_SLICE
     return ctus
 
 
-def _tile_ctus(grid: TileGrid, part: Rows, wavefront: bool) -> npt.NDArray[np.int64]:
+def _tile_ctus(grid: TileGrid, part: Rows, wavefront: bool) -> Records:
     left, right = grid.columns[part.x], grid.columns[part.x + 1]
     ys, xs = np.mgrid[part.top : part.bottom, left:right]
-    ctus = np.zeros((xs.size, 4), np.int64)
-    ctus[:, ADDRESS] = (ys * grid.columns[-1] + xs).ravel()
-    ctus[:, FIRST_IN_ROW] = (xs == left).ravel()
+    ctus = np.zeros(xs.size, SLICE_CTU)
+    ctus["address"] = (ys * grid.columns[-1] + xs).ravel()
+    ctus["first_in_row"] = (xs == left).ravel()
     if wavefront:
-        ctus[:, ENDS] = (xs == right - 1).ravel() * END_OF_SUBSET
-    ctus[-1, ENDS] = END_OF_TILE
-    ctus[:, TILE] = part.y * grid.num_columns + part.x
+        ctus["ends"] = (xs == right - 1).ravel() * END_OF_SUBSET
+    ctus[-1].ends = END_OF_TILE
+    ctus["tile"] = part.y * grid.num_columns + part.x
     return ctus

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codecnn.base.records import new_record
-from tests.helpers.plain_decoder import alf, checked, fr, loop_filters, rc, sao, st
+from tests.helpers.plain_decoder import alf, checked, fr, loop_filters, maps, rc, sao
 
 FORMATS = ((1, 1), (1, 0), (0, 0))
 
@@ -254,21 +254,21 @@ class Scene:
             noise += rng.integers(0, 40, size)
             self.planes.append((noise + (1 << (depth - 1))).clip(0, (1 << depth) - 1).astype(np.int32))
         self.filters = [random_filters(rng) for _ in range(2)]
-        self.ctbs = np.zeros((st.CTB_MAPS, rows, columns), np.int32)
-        self.ctbs[st.CTB_REGION] = 1 + tiles + fr.SLICE_REGIONS * slices
-        self.ctbs[st.CTB_ALF] = rng.integers(0, 16 + 2 + 1, (rows, columns))
-        self.ctbs[st.CTB_ALF + 1 : st.CTB_CC] = rng.integers(0, 4, (2, rows, columns))
-        self.ctbs[st.CTB_CC : st.CTB_CC + 2] = rng.integers(0, 3, (2, rows, columns))
+        self.ctbs = np.zeros((rows, columns), maps.CTB_CELL)
+        self.ctbs["region"] = 1 + tiles + fr.SLICE_REGIONS * slices
+        self.ctbs["alf"][..., 0] = rng.integers(0, 16 + 2 + 1, (rows, columns))
+        self.ctbs["alf"][..., 1:] = rng.integers(0, 4, (rows, columns, 2))
+        self.ctbs["cc_alf"] = rng.integers(0, 3, (rows, columns, 2))
         for component in range(3):
-            numbers = self.ctbs[st.CTB_SAO + st.SAO_NUMBERS * component :][: st.SAO_NUMBERS]
-            numbers[st.SAO_TYPE] = rng.integers(0, 3, (rows, columns))
-            edge = numbers[st.SAO_TYPE] == 2
-            numbers[st.SAO_CLASS] = np.where(edge, rng.integers(0, 4, edge.shape), rng.integers(0, 32, edge.shape))
-            numbers[st.SAO_OFFSETS :] = rng.integers(-31, 32, (4, rows, columns))
+            parameters = self.ctbs["sao"][..., component]
+            parameters["sao_type_idx"] = rng.integers(0, 3, (rows, columns))
+            edge = parameters["sao_type_idx"] == 2
+            parameters["sao_class"] = np.where(edge, rng.integers(0, 4, edge.shape), rng.integers(0, 32, edge.shape))
+            parameters["sao_offset_val"] = rng.integers(-31, 32, (rows, columns, 4))
         self.picture = self._picture(across.tolist(), below)
 
     def _picture(self, across, below):
-        rows, columns = self.ctbs.shape[1:]
+        rows, columns = self.ctbs.shape
         height, width = self.planes[0].shape
         subpictures = [
             SimpleNamespace(x=0, y=0, width=columns, height=below, filtered=across[2]),
@@ -299,12 +299,12 @@ class Scene:
         pps = SimpleNamespace(tiles=tiles, pps_pic_width_in_luma_samples=width, pps_pic_height_in_luma_samples=height)
         return SimpleNamespace(sps=sps, pps=pps, slices=slices)
 
-    def chosen(self, plane, name):
+    def chosen(self, indices, name):
         """Return coefficients, and clipping values except of cross-component filters, by CTU."""
         limits = np.array([1 << self.depth, *(1 << (self.depth - 1 - 2 * i) for i in range(1, 4))])
         filters = {}
-        for row, column in np.ndindex(self.ctbs.shape[1:]):
-            index = int(self.ctbs[plane, row, column]) - 1
+        for row, column in np.ndindex(indices.shape):
+            index = int(indices[row, column]) - 1
             if index < 0:
                 continue
             second = int(self.layout.slices[row, column])
@@ -354,20 +354,22 @@ def test_sao_and_alf(number):
         filtered = loop_filters.filter_picture(scene.picture, frame, ctbs, scene.planes, edges)
     after_sao = []
     for component, plane in enumerate(scene.planes):
-        numbers = ctbs[st.CTB_SAO + st.SAO_NUMBERS * component :][: st.SAO_NUMBERS].transpose(1, 2, 0)
+        numbers = np.ascontiguousarray(ctbs["sao"][..., component]).view(np.int32).reshape(*ctbs.shape, -1)
         used = sub if component and sub else (0, 0)
         after_sao.append(sao_plane(plane.astype(np.int64), numbers.astype(np.int64), layout, used, depth))
         np.testing.assert_array_equal(filtered.sao[component], after_sao[-1])
-    luma = alf_luma(after_sao[0], scene.chosen(st.CTB_ALF, "luma"), layout, depth)
+    luma = alf_luma(after_sao[0], scene.chosen(ctbs["alf"][..., 0], "luma"), layout, depth)
     np.testing.assert_array_equal(filtered.rec[0], luma)
     for component in range(1, len(scene.planes)):
         assert sub is not None
-        chroma = alf_chroma(after_sao[component], scene.chosen(st.CTB_ALF + component, "chroma"), layout, sub, depth)
+        chroma = alf_chroma(
+            after_sao[component], scene.chosen(ctbs["alf"][..., component], "chroma"), layout, sub, depth
+        )
         name = ("cc_cb", "cc_cr")[component - 1]
-        chosen = scene.chosen(st.CTB_CC + component - 1, name)
+        chosen = scene.chosen(ctbs["cc_alf"][..., component - 1], name)
         chroma = cross_component(after_sao[0], chroma, chosen, layout, sub, depth)
         np.testing.assert_array_equal(filtered.rec[component], chroma)
-    assert (filtered.rec[0] != filtered.sao[0]).any() or not scene.ctbs[st.CTB_ALF].any()
+    assert (filtered.rec[0] != filtered.sao[0]).any() or not ctbs["alf"][..., 0].any()
 
 
 def test_classes_and_transpositions_of_alf():

@@ -14,7 +14,7 @@ from codecnn.vvc.syntax.bitstream import Bits, nal_units
 from codecnn.vvc.syntax.contexts import initial_contexts
 from codecnn.vvc.syntax.ref_lists import list_pocs
 from codecnn.vvc.syntax.scans import SCAN_INDEX
-from codecnn.vvc.syntax.tiles import ADDRESS, ENDS, FIRST_IN_ROW, TILE, Rectangle, TileGrid, slice_ctus, slice_parts
+from codecnn.vvc.syntax.tiles import Rectangle, TileGrid, slice_ctus, slice_parts
 from tests.helpers.cut_streams import starting_with_gdr
 
 
@@ -161,10 +161,10 @@ def test_ctus_of_tiles():
     grid = TileGrid([0, 2, 3], [0, 1, 2], None)
     first = slice_ctus(grid, slice_parts(grid, 0, 2), False)
     second = slice_ctus(grid, slice_parts(grid, 2, 2), False)
-    assert first[:, ADDRESS].tolist() == [0, 1, 2]
-    assert first[:, TILE].tolist() == [0, 0, 1]
-    assert first[:, ENDS].tolist() == [0, 2, 3]
-    assert second[:, ADDRESS].tolist() == [3, 4, 5]
+    assert first["address"].tolist() == [0, 1, 2]
+    assert first["tile"].tolist() == [0, 0, 1]
+    assert first["ends"].tolist() == [0, 2, 3]
+    assert second["address"].tolist() == [3, 4, 5]
     with pytest.raises(FormatError, match="tile 3"):
         slice_parts(grid, 3, 2)
 
@@ -173,13 +173,13 @@ def test_ctus_of_rectangular_slices():
     """One slice is the left column of tiles, the other the lower CTU row of a tile; a wavefront ends each row."""
     grid = TileGrid([0, 2, 4], [0, 2, 4], [Rectangle(0, 0, 1, 2, None), Rectangle(1, 0, 1, 1, (1, 2))])
     left = slice_ctus(grid, slice_parts(grid, 0, 1), False)
-    assert left[:, ADDRESS].tolist() == [0, 1, 4, 5, 8, 9, 12, 13]
-    assert left[:, ENDS].tolist() == [0, 0, 0, 2, 0, 0, 0, 3]
+    assert left["address"].tolist() == [0, 1, 4, 5, 8, 9, 12, 13]
+    assert left["ends"].tolist() == [0, 0, 0, 2, 0, 0, 0, 3]
     part = slice_ctus(grid, slice_parts(grid, 1, 1), True)
-    assert part[:, ADDRESS].tolist() == [6, 7]
+    assert part["address"].tolist() == [6, 7]
     rows = slice_ctus(grid, slice_parts(grid, 0, 1), True)
-    assert rows[:, ENDS].tolist() == [0, 1, 0, 2, 0, 1, 0, 3]
-    assert rows[:, FIRST_IN_ROW].tolist() == [1, 0] * 4
+    assert rows["ends"].tolist() == [0, 1, 0, 2, 0, 1, 0, 3]
+    assert rows["first_in_row"].tolist() == [1, 0] * 4
 
 
 def test_reference_pictures():
@@ -201,7 +201,7 @@ def test_diagonal_scan():
 
 def test_initial_contexts():
     """Values computed by hand (clause 9.3.2.2) for variables of alf_ctb_flag (62 and 39) in an I slice at QP 32."""
-    states = initial_contexts("I", False, 32).reshape(-1, 4)
+    states = initial_contexts("I", False, 32).T
     # 62: slope 3, offset 109, (3 * 16 >> 1) + 109 = 133 -> 127. 39: slope 0, offset 127.
     assert states[0].tolist() == [127 << 3, 127 << 7, 2, 5]
     assert states[1].tolist() == [127 << 3, 127 << 7, 2, 5]
