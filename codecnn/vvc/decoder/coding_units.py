@@ -34,7 +34,10 @@ from codecnn.vvc.syntax import state as st
 
 @compiled
 def intra_unit(f: Frame) -> None:
-    """Reconstruct an intra unit: luma of all its transform units first, as chroma may be predicted from it."""
+    """Reconstruct an intra unit: luma of all its transform units first, as chroma may be predicted from it.
+
+    Clause 8.4.1, General decoding process for coding units coded in intra prediction mode.
+    """
     cu = coding_unit(f)
     for chroma in (False, True):
         tu_at = f.current.cu_at + lg.UNIT_HEADER
@@ -50,7 +53,10 @@ def intra_unit(f: Frame) -> None:
 
 @compiled
 def colour_transformed_unit(f: Frame) -> None:
-    """Reconstruct an intra unit with the adaptive colour transform, which needs the residuals of all components."""
+    """Reconstruct an intra unit with the adaptive colour transform, which needs the residuals of all components.
+
+    Part of clause 8.4.1, General decoding process for coding units coded in intra prediction mode.
+    """
     cu = coding_unit(f)
     tu_at = f.current.cu_at + lg.UNIT_HEADER
     for _ in range(cu.num_transform_units):
@@ -62,7 +68,11 @@ def colour_transformed_unit(f: Frame) -> None:
 
 @compiled
 def block_copy_unit(f: Frame) -> None:
-    """Reconstruct an IBC unit (clauses 8.6.1 and 8.6.3.1), predicted by the block that its vector points to."""
+    """Reconstruct an IBC unit, predicted by the block that its vector points to.
+
+    Clause 8.6.1, General decoding process for coding units coded in IBC prediction mode.
+    Clause 8.6.3, Decoding process for IBC blocks.
+    """
     planes, cu = f.planes, coding_unit(f)
     x0, y0, width, height = cu.x, cu.y, cu.width, cu.height
     x, y = x0 + cu.bv.x, y0 + cu.bv.y
@@ -85,7 +95,10 @@ def block_copy_unit(f: Frame) -> None:
 
 @compiled
 def inter_unit(f: Frame) -> None:
-    """Reconstruct an inter unit (clauses 8.5.1 and 8.5.8): motion, prediction, residual."""
+    """Reconstruct an inter unit: motion, prediction, residual.
+
+    Clause 8.5.1, General decoding process for coding units coded in inter prediction mode.
+    """
     derive_motion(f)
     predict_inter_unit(f)
     add_unit_residuals(f, 3 if f.pic.sps_chroma_format_idc else 1)
@@ -93,7 +106,10 @@ def inter_unit(f: Frame) -> None:
 
 @compiled
 def add_unit_residuals(f: Frame, components: int) -> None:
-    """Add the residuals of all transform units to the prediction of the first `components` of a predicted unit."""
+    """Add the residuals of all transform units to the prediction of the first `components` of a predicted unit.
+
+    Clause 8.5.8, Decoding process for the residual signal of coding blocks coded in inter prediction mode.
+    """
     cu = coding_unit(f)
     x0, y0, width, height = cu.x, cu.y, cu.width, cu.height
     if cu.num_transform_units == 0:
@@ -112,7 +128,10 @@ def add_unit_residuals(f: Frame, components: int) -> None:
 
 @compiled
 def palette_unit(f: Frame) -> None:
-    """Reconstruct a palette unit; its samples are prediction and reconstruction, escape values are scaled."""
+    """Reconstruct a palette unit; its samples are prediction and reconstruction, escape values are scaled.
+
+    Clause 8.4.5.3, Decoding process for palette mode.
+    """
     log, planes, cu = f.log, f.planes, coding_unit(f)
     tree = cu.tree
     first = 1 if tree == st.DUAL_CHROMA else 0
@@ -166,7 +185,10 @@ def block_position(f: Frame, tu_at: int, component: int) -> tuple[int, int, int,
 
 @compiled
 def predict_luma(f: Frame, tu_at: int) -> None:
-    """Predict the luma of the transform unit at `tu_at` of the log."""
+    """Predict the luma of the transform unit at `tu_at` of the log.
+
+    Part of clause 8.4.5.1, General decoding process for intra blocks.
+    """
     cu = coding_unit(f)
     x, y, width, height = block_position(f, tu_at, 0)
     mode = cu.intra_pred_mode_y
@@ -182,7 +204,10 @@ def predict_luma(f: Frame, tu_at: int) -> None:
 
 @compiled
 def predict_chroma(f: Frame, tu_at: int) -> None:
-    """Predict Cb and Cr of the transform unit at `tu_at` of the log."""
+    """Predict Cb and Cr of the transform unit at `tu_at` of the log.
+
+    Part of clause 8.4.5.1, General decoding process for intra blocks.
+    """
     cu = coding_unit(f)
     x, y, width, height = block_position(f, tu_at, 1)
     mode = cu.intra_pred_mode_c
@@ -199,6 +224,8 @@ def predict_chroma(f: Frame, tu_at: int) -> None:
 @compiled
 def unit_residuals(f: Frame, tu_at: int, first: int, last: int) -> int:
     """Compute the residuals of components `first` to `last` - 1 of a transform unit, at RESIDUALS of `Frame.s`.
+
+    Clause 8.7.2, Scaling and transformation process.
 
     Returns:
         One bit for each component that has a residual.
@@ -227,7 +254,10 @@ def unit_residuals(f: Frame, tu_at: int, first: int, last: int) -> int:
 
 @compiled
 def reconstruct_transform_unit(f: Frame, tu_at: int, first: int, last: int) -> None:
-    """Add the residuals of components `first` to `last` - 1 of a transform unit to the prediction (8.7.5)."""
+    """Add the residuals of components `first` to `last` - 1 of a transform unit to the prediction.
+
+    Clause 8.7.5.1, Picture reconstruction process.
+    """
     s, cu, tu = f.s, coding_unit(f), transform_unit(f, tu_at)
     present = unit_residuals(f, tu_at, first, last)
     if cu.cu_act_enabled_flag:
@@ -271,6 +301,8 @@ def _entry(sources: str) -> Callable[[Frame, int], str]:
     @compiled_entry
     def reconstruct_units(owned: Frame, count: int) -> str:
         """Reconstruct coding units.
+
+        Part of clause 8.1.2, Decoding process for a coded picture.
 
         Args:
             owned: State of the picture.

@@ -13,6 +13,8 @@ from codecnn.vvc.syntax import state as st
 def add_intra(f: Frame, x: int, y: int, width: int, height: int) -> None:
     """Blend the inter prediction of a unit, which is in the prediction planes, with planar intra prediction.
 
+    Clause 8.5.6.7, Weighted sample prediction process for combined merge and intra prediction.
+
     Luma must be mapped forward before. Chroma narrower than four samples stays inter prediction.
 
     Args:
@@ -42,7 +44,10 @@ def add_intra(f: Frame, x: int, y: int, width: int, height: int) -> None:
 
 @compiled
 def is_intra(f: Frame, x: int, y: int, unit_x: int) -> bool:
-    """Return True if the luma sample (x, y) is available and belongs to an intra unit."""
+    """Return True if the luma sample (x, y) is available and belongs to an intra unit.
+
+    Part of clause 8.5.6.7, Weighted sample prediction process for combined merge and intra prediction.
+    """
     if not available(f, 0, x, y, unit_x >> f.pic.ctb_log2_size_y):
         return False
     return bool(f.known[y >> 2, x >> 2].block[0] & MODE_MASK == st.MODE_INTRA)

@@ -17,6 +17,8 @@ _RECIPROCALS = (0, 7, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 1, 1, 0)
 def luma_at(f: Frame, x: int, y: int, no_left: bool, no_above: bool, one_row: bool) -> int:
     """Downsample luma at the chroma sample (x, y): pDsY, or pTopDsY if only `one_row` of luma may be used.
 
+    Part of clause 8.4.5.2.14, Specification of INTRA_LT_CCLM, INTRA_L_CCLM and INTRA_T_CCLM intra prediction mode.
+
     `no_left` and `no_above` say that luma to the left of or above this sample is not available.
     """
     planes = f.planes
@@ -40,7 +42,10 @@ def luma_at(f: Frame, x: int, y: int, no_left: bool, no_above: bool, one_row: bo
 
 @compiled
 def count_further(f: Frame, x: int, y: int, step_x: int, step_y: int, unit: int, most: int, ctb_x: int) -> int:
-    """Count the available chroma samples from (x, y) on in steps of 4 luma samples, at most `most`."""
+    """Count the available chroma samples from (x, y) on in steps of 4 luma samples, at most `most`.
+
+    Part of clause 8.4.5.2.14, Specification of INTRA_LT_CCLM, INTRA_L_CCLM and INTRA_T_CCLM intra prediction mode.
+    """
     count = 0
     while count < most and available(f, 1, x + count * step_x, y + count * step_y, ctb_x):
         count += unit
@@ -50,6 +55,8 @@ def count_further(f: Frame, x: int, y: int, step_x: int, step_y: int, unit: int,
 @compiled
 def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, height: int, mode: int) -> None:
     """Predict a chroma block from the reconstructed luma of the same block.
+
+    Clause 8.4.5.2.14, Specification of INTRA_LT_CCLM, INTRA_L_CCLM and INTRA_T_CCLM intra prediction mode.
 
     Args:
         f: State of the picture.
@@ -105,7 +112,10 @@ def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, he
 
 @compiled
 def linear_model(f: Frame, luma: int, chroma: int, pairs: int) -> tuple[int, int, int]:
-    """Derive a, b, k of chroma = ((a * luma) >> k) + b from the means of the two lower and two upper pairs."""
+    """Derive a, b, k of chroma = ((a * luma) >> k) + b from the means of the two lower and two upper pairs.
+
+    Part of clause 8.4.5.2.14, Specification of INTRA_LT_CCLM, INTRA_L_CCLM and INTRA_T_CCLM intra prediction mode.
+    """
     s = f.s
     if pairs == 0:
         return 0, 1 << (f.pic.bit_depth - 1), 0

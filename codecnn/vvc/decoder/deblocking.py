@@ -57,7 +57,10 @@ DEBLOCKING_SLICE = record_dtype(DeblockingSlice)
 
 @compiled
 def may_cross(s: SliceValues, slices: Records, first: int, second: int) -> bool:
-    """Return True if deblocking may cross the edge between blocks of two regions (`log.CodingUnit.region`)."""
+    """Return True if deblocking may cross the edge between blocks of two regions (`log.CodingUnit.region`).
+
+    Part of clause 8.8.3.2, Deblocking filter process for one direction.
+    """
     if first == second:
         return True
     if first == 0:
@@ -77,6 +80,9 @@ def may_cross(s: SliceValues, slices: Records, first: int, second: int) -> bool:
 @compiled
 def luma_edge(known: Records, motion: Records, row: int, column: int, horizontal: int) -> int:
     """Derive the left or upper edge of a cell, packed as described at `LUMA_V`.
+
+    Clause 8.8.3.3, Derivation process of transform block boundary.
+    Clause 8.8.3.4, Derivation process of coding subblock boundary.
 
     Args:
         known: State of the blocks.
@@ -123,7 +129,9 @@ def luma_edge(known: Records, motion: Records, row: int, column: int, horizontal
 
 @compiled
 def subblock_length(known: Records, row: int, column: int, horizontal: int, offset: int, size: int) -> int:
-    """Derive the filter length of an edge of subblocks that is no transform edge (clause 8.8.3.4).
+    """Derive the filter length of an edge of subblocks that is no transform edge.
+
+    Part of clause 8.8.3.4, Derivation process of coding subblock boundary.
 
     It depends on the transform edges of the unit at a distance of four and eight samples.
 
@@ -163,7 +171,9 @@ def luma_strength(
     transform: bool,
     predicted: bool,
 ) -> int:
-    """Derive bS of a luma edge (clause 8.8.3.5).
+    """Derive bS of a luma edge.
+
+    Clause 8.8.3.5, Derivation process of boundary filtering strength.
 
     Args:
         known: State of the blocks.
@@ -198,7 +208,10 @@ def luma_strength(
 
 @compiled
 def far(p: MotionCell, q: MotionCell, list_p: int, list_q: int) -> bool:
-    """Return True if two vectors differ by half a luma sample or more; an unused vector counts as zero."""
+    """Return True if two vectors differ by half a luma sample or more; an unused vector counts as zero.
+
+    Part of clause 8.8.3.5, Derivation process of boundary filtering strength.
+    """
     x = y = 0
     if p.slot[list_p] >= 0:
         x, y = int64(p.mv[list_p].x), int64(p.mv[list_p].y)
@@ -209,7 +222,10 @@ def far(p: MotionCell, q: MotionCell, list_p: int, list_q: int) -> bool:
 
 @compiled
 def moved(p: MotionCell, q: MotionCell) -> bool:
-    """Return True if two inter blocks have other reference pictures or vectors (clause 8.8.3.5)."""
+    """Return True if two inter blocks have other reference pictures or vectors.
+
+    Part of clause 8.8.3.5, Derivation process of boundary filtering strength.
+    """
     if p.slot[0] == q.slot[0] and p.slot[1] == q.slot[1] and not far(p, q, 0, 0) and not far(p, q, 1, 1):
         return False
     if p.slot[0] == q.slot[1] and p.slot[1] == q.slot[0]:
@@ -219,7 +235,11 @@ def moved(p: MotionCell, q: MotionCell) -> bool:
 
 @compiled
 def chroma_edge(known: Records, row: int, column: int, horizontal: int) -> int:
-    """Derive the left or upper chroma edge of a cell, packed as described at `LUMA_V`; 0 if there is none."""
+    """Derive the left or upper chroma edge of a cell, packed as described at `LUMA_V`; 0 if there is none.
+
+    Part of clause 8.8.3.3, Derivation process of transform block boundary.
+    Part of clause 8.8.3.5, Derivation process of boundary filtering strength.
+    """
     q = known[row, column].block[1]
     if not q & (bk.EDGE_TOP if horizontal else bk.EDGE_LEFT):
         return 0
@@ -245,6 +265,8 @@ def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records,
         pic: PictureValues, s: SliceValues, known: Records, motion: Records, slices: Records, edges: Edges
     ) -> str:
         """Derive the edges of a picture that deblocking filters, with their strengths and filter lengths.
+
+        Clause 8.8.3.2, Deblocking filter process for one direction.
 
         Args:
             pic: Values of the picture.
@@ -294,6 +316,8 @@ def _deblock_entry(sources: str) -> Callable[[PictureValues, Records, Records, E
         pic: PictureValues, known: Records, slices: Records, edges: Edges, y: Samples, u: Samples, v: Samples
     ) -> str:
         """Deblock a picture in place: all left edges first, then all upper ones.
+
+        Clause 8.8.3.1, Deblocking filter process.
 
         Args:
             pic: Values of the picture.

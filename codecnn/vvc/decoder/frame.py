@@ -186,5 +186,8 @@ def residual_limit(f: Frame) -> int:
 
 @compiled
 def clip(value: int, low: int, high: int) -> int:
-    """Clip `value` to the range from `low` to `high` (Clip3)."""
+    """Clip `value` to the range from `low` to `high` (Clip3).
+
+    Part of clause 5.8, Mathematical functions.
+    """
     return low if value < low else high if value > high else value

@@ -1,4 +1,4 @@
-"""Prediction of units with geometric partitions (H.266 clause 8.5.7)."""
+"""Prediction of units with geometric partitions (H.266 clauses 8.5.7.1 and 8.5.7.2)."""
 
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder import frame as fr
@@ -11,6 +11,8 @@ from codecnn.vvc.decoder.resampling import predict_from
 @compiled
 def predict_geometric(f: Frame, x: int, y: int, width: int, height: int, entry_0: int, entry_1: int) -> None:
     """Predict both parts of a unit over the whole unit and blend them.
+
+    Clause 8.5.7.1, Decoding process for geometric partitioning mode inter blocks.
 
     Args:
         f: State of the picture; the vectors of the parts are in `f.unit.motion`.
@@ -37,7 +39,9 @@ def predict_geometric(f: Frame, x: int, y: int, width: int, height: int, entry_0
 
 @compiled
 def blend(f: Frame, component: int, x: int, y: int, width: int, height: int, stride_0: int, stride_1: int) -> None:
-    """Blend the predictions of two parts by the distance from the line between them (8.5.7.2).
+    """Blend the predictions of two parts by the distance from the line between them.
+
+    Clause 8.5.7.2, Weighted sample prediction process for geometric partitioning mode.
 
     Args:
         f: State of the picture.

@@ -40,13 +40,15 @@ def entry_of(which: int, index: int) -> int:
 def predict_inter_unit(f: Frame) -> None:
     """Predict all components of the inter unit whose motion is in `f.unit` and `f.motion`.
 
+    Clause 8.5.6.1, Decoding process for inter blocks.
+
     Luma is mapped forward if the slice uses LMCS. DMVR stores its vectors in the cells of `f.motion`.
     """
     unit, ref_idx = f.unit, f.unit.motion.ref_idx
     x, y, width, height = unit.x, unit.y, unit.width, unit.height
     if unit.kind == KIND_GEOMETRIC:
-        first = entry_of(unit.part_list[0] & 1, max(0, ref_idx[0]))
-        second = entry_of(unit.part_list[1] & 1, max(0, ref_idx[1]))
+        first = entry_of(unit.pred_list_flag[0] & 1, max(0, ref_idx[0]))
+        second = entry_of(unit.pred_list_flag[1] & 1, max(0, ref_idx[1]))
         predict_geometric(f, x, y, min(CHUNK, width), min(CHUNK, height), first, second)
     else:
         first, second = entry_of(0, ref_idx[0]), entry_of(1, ref_idx[1])
@@ -65,6 +67,9 @@ def predict_inter_unit(f: Frame) -> None:
 @compiled
 def predict_regular(f: Frame, x: int, y: int, width: int, height: int, entry_0: int, entry_1: int) -> None:
     """Predict a unit with one motion; with BDOF or DMVR in subblocks of at most 16x16 samples.
+
+    Part of clause 8.5.1, General decoding process for coding units coded in inter prediction mode.
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
 
     Args:
         f: State of the picture.
@@ -103,7 +108,10 @@ def predict_regular(f: Frame, x: int, y: int, width: int, height: int, entry_0: 
 
 @compiled
 def may_refine(f: Frame, width: int, height: int, entry_0: int, entry_1: int) -> bool:
-    """Return True if the conditions that DMVR and BDOF have in common hold (8.5.1).
+    """Return True if the conditions that DMVR and BDOF have in common hold.
+
+    Part of clause 8.5.1, General decoding process for coding units coded in inter prediction mode.
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
 
     Two short-term references of the same size as the picture, without weights, lie at the same distance before and
     after it.
@@ -124,7 +132,10 @@ def may_refine(f: Frame, width: int, height: int, entry_0: int, entry_1: int) ->
 
 @compiled
 def limited(value: int) -> int:
-    """Clip a component of a vector to 18 bits."""
+    """Clip a component of a vector to 18 bits.
+
+    Part of clause 8.5.3.1, Decoder-side motion vector refinement process.
+    """
     return clip(value, -131072, 131071)
 
 
@@ -132,12 +143,15 @@ def limited(value: int) -> int:
 def store_refined(
     f: Frame, x: int, y: int, width: int, height: int, mv_x0: int, mv_y0: int, mv_x1: int, mv_y1: int
 ) -> None:
-    """Store refined vectors, from which later pictures predict."""
+    """Store refined vectors, from which later pictures predict.
+
+    Part of clause 8.5.1, General decoding process for coding units coded in inter prediction mode.
+    """
     for row in range(y >> 2, min((y + height) >> 2, f.motion.shape[0])):
         for column in range(x >> 2, min((x + width) >> 2, f.motion.shape[1])):
             cell: MotionCell = f.motion[row, column]
-            cell.dmvr_mv[0].x, cell.dmvr_mv[0].y = mv_x0, mv_y0
-            cell.dmvr_mv[1].x, cell.dmvr_mv[1].y = mv_x1, mv_y1
+            cell.mv_dmvr[0].x, cell.mv_dmvr[0].y = mv_x0, mv_y0
+            cell.mv_dmvr[1].x, cell.mv_dmvr[1].y = mv_x1, mv_y1
 
 
 @compiled
@@ -154,7 +168,10 @@ def predict_by_flow(
     mv_x1: int,
     mv_y1: int,
 ) -> None:
-    """Predict luma of a block with BDOF; arguments as those of `predict_block`."""
+    """Predict luma of a block with BDOF; arguments as those of `predict_block`.
+
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
+    """
     mv = f.unit.motion.mv
     kind = HALF_SAMPLE if f.unit.motion.hpel_if_idx else REGULAR
     to = fr.PREDICTED
@@ -182,6 +199,8 @@ def predict_block(
     last: int,
 ) -> None:
     """Predict components `first` to `last` - 1 of a block with one motion by interpolation and weighting.
+
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
 
     Args:
         f: State of the picture.
@@ -242,7 +261,10 @@ def predict_block(
 
 @compiled
 def predict_subblocks(f: Frame, x: int, y: int, width: int, height: int) -> None:
-    """Predict a unit with temporal subblocks: each of 8x8 samples has references and vectors in `Frame.motion`."""
+    """Predict a unit with temporal subblocks: each of 8x8 samples has references and vectors in `Frame.motion`.
+
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
+    """
     for top in range(y, y + height, 8):
         for left in range(x, x + width, 8):
             cell: MotionCell = f.motion[top >> 2, left >> 2]
@@ -256,6 +278,8 @@ def predict_subblocks(f: Frame, x: int, y: int, width: int, height: int) -> None
 @compiled
 def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: int, entry_1: int) -> None:
     """Predict an affine unit in subblocks of 4x4 samples whose vectors are in `Frame.motion`.
+
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
 
     Args:
         f: State of the picture.
@@ -302,7 +326,10 @@ def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: i
 def predict_subblock(
     f: Frame, entry: int, x: int, y: int, mv_x: int, mv_y: int, which: int, flow: bool, to: int
 ) -> int:
-    """Predict luma of a 4x4 subblock from one list, with PROF if `flow` is True; return the numbers of a row."""
+    """Predict luma of a 4x4 subblock from one list, with PROF if `flow` is True; return the numbers of a row.
+
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
+    """
     if not flow:
         return predict_from(f, entry, 0, x, y, 4, 4, x, y, mv_x, mv_y, AFFINE, to)
     stride = interpolate(f, entry, 0, x, y, 4, 4, mv_x, mv_y, mv_x, mv_y, AFFINE, True, to)

@@ -17,9 +17,9 @@ U = np.uint64
 """Type of indices of loops over samples."""
 
 REGULAR, HALF_SAMPLE, AFFINE, DOWN_1, DOWN_2, AFFINE_DOWN_1, AFFINE_DOWN_2 = range(7)
-"""Filters of luma: tables 27 (hpelIfIdx 0 and 1) and 30 to 34; DOWN_1 and DOWN_2 are those of scaled references.
+"""Filters of luma: tables 27 (hpelIfIdx 0 and 1) to 32; DOWN_1 and DOWN_2 are those of scaled references.
 
-Of these, chroma has REGULAR, DOWN_1 and DOWN_2 (tables 35 to 37).
+Of these, chroma has REGULAR, DOWN_1 and DOWN_2 (tables 33 to 35).
 """
 
 
@@ -123,7 +123,7 @@ LUMA_FILTERS = np.array(
 )
 """Filters of luma by set, fraction in 1/16 sample and tap, (7, 16, 8)."""
 
-# Tables 25 and 35 have the same filters.
+# Table 25 (fC) and table 33 have the same filters.
 CHROMA_FILTERS = np.array([*[CUBIC_FILTER] * 3, _CHROMA_DOWN_1, _CHROMA_DOWN_2], np.int32)
 """Filters of chroma by set, fraction in 1/32 sample and tap, (5, 32, 4)."""
 
@@ -131,6 +131,8 @@ CHROMA_FILTERS = np.array([*[CUBIC_FILTER] * 3, _CHROMA_DOWN_1, _CHROMA_DOWN_2],
 @compiled
 def filter_eight(f: Frame, source: int, step: int, count: int, kind: int, fraction: int, shift: int, to: int) -> None:
     """Filter `count` numbers of `Frame.s` by eight taps.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
 
     Args:
         f: State of the picture.
@@ -176,6 +178,8 @@ def filter_eight(f: Frame, source: int, step: int, count: int, kind: int, fracti
 def filter_four(f: Frame, source: int, step: int, count: int, kind: int, fraction: int, shift: int, to: int) -> None:
     """Filter `count` numbers of `Frame.s` by four taps; the arguments are those of `filter_eight`.
 
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
+
     The fraction is in 1/32 sample.
     """
     s = f.s
@@ -193,13 +197,19 @@ def filter_four(f: Frame, source: int, step: int, count: int, kind: int, fractio
 
 @compiled
 def ref_pic(f: Frame, entry: int) -> RefPicListEntry:
-    """Return an entry of a reference picture list by 16 * X + refIdxLX."""
+    """Return an entry of a reference picture list by 16 * X + refIdxLX.
+
+    Clause 8.5.6.2, Reference picture selection process.
+    """
     return f.slice.ref_pic_list[entry >> 4 & 1, entry & 15]
 
 
 @compiled
 def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, int, int]:
     """Return the first and last column and the first and last row of a reference that may be used.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
 
     They are those of the picture or, if it is treated as a picture, of the subpicture.
 
@@ -223,7 +233,10 @@ def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, i
 
 @compiled
 def wrapped(x: int, offset: int, width: int) -> int:
-    """Move a column outside of the picture by the wraparound offset (ClipH of clause 5.8); 0 is no wraparound."""
+    """Move a column outside of the picture by the wraparound offset (ClipH); 0 is no wraparound.
+
+    Part of clause 5.8, Mathematical functions.
+    """
     if x < 0:
         return x + offset
     if x > width - 1:
@@ -246,6 +259,9 @@ def fetch(
     window_h: int,
 ) -> None:
     """Copy a block of reference samples, with padding, to FETCHED, row by row.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
 
     Args:
         f: State of the picture.
@@ -291,7 +307,9 @@ def fetch(
 
 @compiled
 def chroma_vector(f: Frame, component: int, mv_x: int, mv_y: int) -> tuple[int, int, int, int]:
-    """Split a vector in 1/16 luma sample into whole samples and fractions of a component (8.5.2.13).
+    """Split a vector in 1/16 luma sample into whole samples and fractions of a component.
+
+    Clause 8.5.2.13, Derivation process for chroma motion vectors.
 
     Returns:
         Whole columns and rows, then fractions of columns and rows in 1/16 sample of luma or 1/32 sample of chroma.
@@ -321,7 +339,11 @@ def interpolate(
     border: bool,
     to: int,
 ) -> int:
-    """Predict a block from a reference of the size of the picture, with 14 bits of precision (8.5.6.3).
+    """Predict a block from a reference of the size of the picture, with 14 bits of precision.
+
+    Clause 8.5.6.3.1, Fractional sample interpolation process.
+    Clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Clause 8.5.6.3.4, Chroma sample interpolation process.
 
     Args:
         f: State of the picture.
@@ -389,7 +411,9 @@ def interpolate(
 
 @compiled
 def whole_border(f: Frame, source: int, stride: int, width: int, height: int, mv_x: int, mv_y: int, to: int) -> None:
-    """Copy a luma prediction and put a border of whole samples around it, for gradients (8.5.6.3.3).
+    """Copy a luma prediction and put a border of whole samples around it, for gradients.
+
+    Clause 8.5.6.3.3, Luma integer sample fetching process.
 
     The prediction must be the last result of `interpolate` with `border`, whose samples are still at FETCHED.
 

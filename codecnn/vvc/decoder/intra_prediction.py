@@ -9,7 +9,9 @@ from codecnn.vvc.syntax import log2
 
 @compiled
 def wide_angle(mode: int, log2_w: int, log2_h: int) -> int:
-    """Map a mode to a wide angle mode (8.4.5.2.7).
+    """Map a mode to a wide angle mode.
+
+    Clause 8.4.5.2.7, Wide angle intra prediction mode mapping process.
 
     Args:
         mode: Mode, 0 to 66.
@@ -44,6 +46,8 @@ def predict(
     bdpcm: bool,
 ) -> None:
     """Predict a block by planar, DC or an angular mode into the prediction plane.
+
+    Clause 8.4.5.2.6, General intra sample prediction.
 
     Args:
         f: State of the picture.
@@ -91,7 +95,10 @@ def predict(
 
 @compiled
 def angle_of(wide: int) -> int:
-    """Return intraPredAngle of a mode from -14 to 80 that is neither planar nor DC (table 24)."""
+    """Return intraPredAngle of a mode from -14 to 80 that is neither planar nor DC (table 24).
+
+    Part of clause 8.4.5.2.13, Specification of INTRA_ANGULAR2..INTRA_ANGULAR66 intra prediction modes.
+    """
     distance = wide - 50 if wide >= 34 else 18 - wide - (2 if wide < 0 else 0)
     angle: int = ANGLES[abs(distance)]
     return angle if distance >= 0 else -angle
@@ -99,7 +106,10 @@ def angle_of(wide: int) -> int:
 
 @compiled
 def predict_planar(f: Frame, plane: int, stride: int, corner: int, log2_w: int, log2_h: int) -> None:
-    """Predict by planar mode (8.4.5.2.11)."""
+    """Predict by planar mode.
+
+    Clause 8.4.5.2.11, Specification of INTRA_PLANAR intra prediction mode.
+    """
     s = f.s
     width, height = 1 << log2_w, 1 << log2_h
     right, below = s[corner + 1 + width], s[corner - 1 - height]
@@ -114,7 +124,10 @@ def predict_planar(f: Frame, plane: int, stride: int, corner: int, log2_w: int, 
 
 @compiled
 def predict_dc(f: Frame, plane: int, stride: int, corner: int, width: int, height: int, line: int) -> None:
-    """Predict by DC mode (8.4.5.2.12): the mean of the longer side, of both sides of a square."""
+    """Predict by DC mode: the mean of the longer side, of both sides of a square.
+
+    Clause 8.4.5.2.12, Specification of INTRA_DC intra prediction mode.
+    """
     s = f.s
     total = 0
     if width >= height:
@@ -132,7 +145,10 @@ def predict_dc(f: Frame, plane: int, stride: int, corner: int, width: int, heigh
 
 @compiled
 def blend_flat(f: Frame, plane: int, stride: int, corner: int, log2_w: int, log2_h: int) -> None:
-    """Apply position-dependent filtering to a planar or DC prediction (8.4.5.2.15)."""
+    """Apply position-dependent filtering to a planar or DC prediction.
+
+    Part of clause 8.4.5.2.15, Position-dependent intra prediction sample filtering process.
+    """
     s = f.s
     scale = (log2_w + log2_h - 2) >> 2
     for y in range(1 << log2_h):
@@ -161,7 +177,10 @@ def predict_angular(
     gaussian: bool,
     blended: bool,
 ) -> None:
-    """Predict by an angular mode from -14 to 80 (8.4.5.2.13) with position-dependent filtering (8.4.5.2.15).
+    """Predict by an angular mode from -14 to 80 with position-dependent filtering.
+
+    Clause 8.4.5.2.13, Specification of INTRA_ANGULAR2..INTRA_ANGULAR66 intra prediction modes.
+    Clause 8.4.5.2.15, Position-dependent intra prediction sample filtering process.
 
     A mode that predicts from the left is computed like one from above, with the sides swapped.
     """
@@ -227,7 +246,10 @@ def predict_angular(
 def predict_by_matrix(
     f: Frame, component: int, x0: int, y0: int, width: int, height: int, mode: int, transposed: bool
 ) -> None:
-    """Predict a block by matrix-based intra prediction (MIP, clauses 8.4.5.2.2 to 8.4.5.2.4).
+    """Predict a block by matrix-based intra prediction.
+
+    Clause 8.4.5.2.2, Matrix-based intra sample prediction.
+    Clause 8.4.5.2.5, MIP prediction upsampling process.
 
     Both sides are averaged to a few samples, a matrix maps these to a small block, and interpolation enlarges it.
 
@@ -288,7 +310,10 @@ def predict_by_matrix(
 
 @compiled
 def average_side(f: Frame, corner: int, step: int, size: int, count: int, to: int) -> None:
-    """Average the `size` samples of one side, in direction `step` from the corner, to `count` (8.4.5.2.3)."""
+    """Average the `size` samples of one side, in direction `step` from the corner, to `count`.
+
+    Clause 8.4.5.2.3, MIP boundary sample downsampling process.
+    """
     s = f.s
     each = size // count
     for i in range(count):

@@ -48,6 +48,8 @@ class FilteredPlanes(NamedTuple):
 def derive_edges(picture: ParsedPicture, frame: Frame) -> db.Edges:
     """Derive the edges that deblocking filters.
 
+    Part of clause 8.8.3.1, Deblocking filter process.
+
     Args:
         picture: The picture.
         frame: State of the reconstructed picture.
@@ -65,6 +67,8 @@ def filter_picture(
     picture: ParsedPicture, frame: Frame, ctbs: st.CtbMaps, planes: Sequence[Plane], edges: db.Edges
 ) -> FilteredPlanes:
     """Apply the in-loop filters to a picture.
+
+    Clause 8.8.1, In-loop filter process.
 
     Args:
         picture: The picture.
@@ -102,6 +106,9 @@ def _deblocking_of_slices(picture: ParsedPicture) -> Records:
 def usable_ctus(picture: ParsedPicture, regions: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     """Determine which CTUs around each CTU its SAO and ALF may use.
 
+    Part of clause 8.8.4.2, CTB modification process.
+    Part of clause 8.8.5.5, ALF boundary position derivation process.
+
     Args:
         picture: The picture.
         regions: Slice and tile of each CTU (`log.CodingUnit.region`), shape (rows, columns).
@@ -134,7 +141,10 @@ def usable_ctus(picture: ParsedPicture, regions: npt.NDArray[np.int32]) -> npt.N
 def _apply_sao(
     picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], plane: Plane, component: int
 ) -> Plane:
-    """Apply SAO to a component; return the same array if no CTU has offsets."""
+    """Apply SAO to a component; return the same array if no CTU has offsets.
+
+    Part of clause 8.8.4.1, Sample adaptive offset process.
+    """
     first = st.CTB_SAO + st.SAO_NUMBERS * component
     numbers = np.ascontiguousarray(ctbs[first : first + st.SAO_NUMBERS].transpose(1, 2, 0))
     if not numbers[..., st.SAO_TYPE].any():
@@ -158,7 +168,10 @@ def _virtual_boundaries(picture: ParsedPicture) -> tuple[tuple[int, ...], tuple[
 
 
 def _clipping_values(indices: npt.NDArray[np.int32], bit_depth: int) -> npt.NDArray[np.int32]:
-    """Return the clipping values (AlfClip) of clipping indices (table 8 of clause 7.4.3.18)."""
+    """Return the clipping values (AlfClip) of clipping indices (table 8).
+
+    Part of clause 7.4.3.18, Adaptive loop filter data semantics.
+    """
     return np.array([1 << bit_depth, *(1 << (bit_depth - 1 - 2 * i) for i in range(1, 4))], np.int32)[indices]
 
 
@@ -204,7 +217,9 @@ class _AlfTables:
 
 
 def _rectangles(picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], tables: _AlfTables) -> Records:
-    """List the rectangles that ALF filters (clause 8.8.5.1): CTUs, divided at virtual boundaries.
+    """List the rectangles that ALF filters: CTUs, divided at virtual boundaries.
+
+    Clause 8.8.5.5, ALF boundary position derivation process.
 
     Args:
         picture: The picture.
@@ -250,7 +265,10 @@ def _rectangles(picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.i
 def _apply_alf(
     picture: ParsedPicture, pic: PictureValues, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], planes: list[Plane]
 ) -> list[Plane]:
-    """Apply ALF and cross-component ALF to a picture; return the same arrays if no CTU has filters."""
+    """Apply ALF and cross-component ALF to a picture; return the same arrays if no CTU has filters.
+
+    Part of clause 8.8.5.1, Adaptive loop filter process.
+    """
     if not ctbs[st.CTB_ALF : st.CTB_CC + 2].any():
         return planes
     tables = _AlfTables(picture)

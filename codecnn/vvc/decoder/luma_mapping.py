@@ -6,7 +6,9 @@ from codecnn.vvc.decoder.frame import Frame, clip, residual_limit
 
 @compiled
 def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int:
-    """Derive varScale (8.7.5.3) of a chroma block from the mean luma next to its block of 64x64.
+    """Derive varScale of a chroma block from the mean luma next to its block of 64x64.
+
+    Clause 8.7.5.3, Picture reconstruction with luma dependent chroma residual scaling process for chroma samples.
 
     For a coding unit that is larger than 64x64, the luma next to the whole unit counts.
 
@@ -51,7 +53,11 @@ def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int
 
 @compiled
 def scale_residual(f: Frame, at: int, count: int, scale: int) -> None:
-    """Scale `count` chroma residuals at `at` of `Frame.s` ((1237) and (1238))."""
+    """Scale `count` chroma residuals at `at` of `Frame.s`.
+
+    Part of clause 8.7.5.3, Picture reconstruction with luma dependent chroma residual scaling process for chroma
+    samples.
+    """
     s = f.s
     peak, limit = (1 << f.pic.bit_depth) - 1, residual_limit(f)
     for i in range(at, at + count):
@@ -62,7 +68,9 @@ def scale_residual(f: Frame, at: int, count: int, scale: int) -> None:
 
 @compiled
 def map_luma(f: Frame, x: int, y: int, width: int, height: int) -> None:
-    """Map the luma prediction of an inter block forward (8.7.5.2), in place.
+    """Map the luma prediction of an inter block forward, in place.
+
+    Clause 8.7.5.2, Picture reconstruction with mapping process for luma samples.
 
     Args:
         f: State of the picture.

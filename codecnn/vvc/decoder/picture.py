@@ -210,6 +210,8 @@ def reconstruct_picture(
 ) -> Reconstruction:
     """Reconstruct one picture.
 
+    Clause 8.1.2, Decoding process for a coded picture.
+
     Args:
         picture: The picture.
         buffer: Buffer with the reference pictures, after `PictureBuffer.begin`; None for intra pictures.
@@ -286,7 +288,10 @@ def _images(frame: fr.Frame, starts: Sequence[int], sizes: list[tuple[int, int]]
 def _mapped_back(
     plane: Plane, regions: npt.NDArray[np.int32], mappings: dict[int, LumaMapping], bit_depth: int
 ) -> Plane:
-    """Invert the luma mapping of the slices in `mappings`, which is keyed by slice index."""
+    """Invert the luma mapping of the slices in `mappings`, which is keyed by slice index.
+
+    Clause 8.8.2.2, Inverse mapping process for a luma sample.
+    """
     slices = (regions - 1) // fr.SLICE_REGIONS
     tables = {index: np.array(inverse_map(mapping, bit_depth), np.int32) for index, mapping in mappings.items()}
     if len(tables) == 1 and (slices == next(iter(tables))).all():

@@ -122,7 +122,7 @@ class InterUnit(Record):
         motion_model_idc: MotionModelIdc, 0 for translation, 1 or 2 for affine motion of four or six parameters.
         cp_mv: Control point vectors cpMvL0 and cpMvL1, of the upper left, upper right and lower left corner.
         merge_gpm_partition_idx: merge_gpm_partition_idx.
-        part_list: With geometric partitions: predListFlagA and predListFlagB, the lists of part 0 and 1.
+        pred_list_flag: predListFlagA and predListFlagB: with geometric partitions the lists of part 0 and 1.
     """
 
     x: int
@@ -138,7 +138,7 @@ class InterUnit(Record):
     motion_model_idc: int
     cp_mv: Annotated[Array[MotionVector], 2, 3]
     merge_gpm_partition_idx: int
-    part_list: Annotated[Array[int], 2]
+    pred_list_flag: Annotated[Array[int], 2]
 
 
 KIND_REGULAR, KIND_AFFINE, KIND_TEMPORAL_SUBBLOCKS, KIND_GEOMETRIC = range(4)
@@ -367,7 +367,7 @@ class MotionCell(Record):
         bcw_idx: BcwIdx.
         hpel_if_idx: HpelIfIdx.
         model: 0 translation, 1 or 2 affine motion of four or six parameters, 3 temporal subblocks.
-        dmvr_mv: MvDmvrL0 and MvDmvrL1, from which later pictures predict: refined by DMVR where it applies.
+        mv_dmvr: MvDmvrL0 and MvDmvrL1, from which later pictures predict: refined by DMVR where it applies.
         x: CbPosX of the unit.
         y: CbPosY of the unit.
         width: CbWidth of the unit.
@@ -381,7 +381,7 @@ class MotionCell(Record):
     bcw_idx: int
     hpel_if_idx: int
     model: int
-    dmvr_mv: Annotated[Array[MotionVector], 2]
+    mv_dmvr: Annotated[Array[MotionVector], 2]
     x: int
     y: int
     width: int

@@ -7,7 +7,9 @@ from codecnn.vvc.decoder.frame import Frame
 
 @compiled
 def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
-    """Return True if a sample may be used for intra prediction (clause 6.4.4).
+    """Return True if a sample may be used for intra prediction.
+
+    Clause 6.4.4, Derivation process for neighbouring block availability.
 
     It must be reconstructed and belong to the same slice and tile, and in a wavefront not to a CTU further right.
 
@@ -29,7 +31,10 @@ def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
 
 @compiled
 def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> None:
-    """Mark luma or chroma of a block, given in luma samples, as reconstructed."""
+    """Mark luma or chroma of a block, given in luma samples, as reconstructed.
+
+    Part of clause 6.4.4, Derivation process for neighbouring block availability.
+    """
     channel = 1 if chroma else 0
     for row in range(y >> 2, (y + height + 3) >> 2):
         for column in range(x >> 2, (x + width + 3) >> 2):
@@ -39,6 +44,9 @@ def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> Non
 @compiled
 def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref_h: int, line: int) -> int:
     """Copy the reference samples of a block to LINE of `Frame.s`.
+
+    Clause 8.4.5.2.8, Reference sample availability marking process.
+    Clause 8.4.5.2.9, Reference sample substitution process.
 
     They begin at the bottom left, go up to the corner and on to the top right: `ref_h` + `line` samples, the corner,
     and `ref_w` + `line` samples. An unavailable sample takes the value of the one before it, the first ones that of the
@@ -101,7 +109,10 @@ def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref
 
 @compiled
 def smooth_references(f: Frame, count: int) -> None:
-    """Filter `count` reference samples by [1 2 1] / 4 (8.4.5.2.10); the results follow LINE_SIZE after them."""
+    """Filter `count` reference samples by [1 2 1] / 4; the results follow LINE_SIZE after them.
+
+    Clause 8.4.5.2.10, Reference sample filtering process.
+    """
     s = f.s
     s[fr.LINE + fr.LINE_SIZE] = s[fr.LINE]
     s[fr.LINE + fr.LINE_SIZE + count - 1] = s[fr.LINE + count - 1]

@@ -16,7 +16,9 @@ REACH = 2
 
 @compiled
 def flow_differences(f: Frame, which: int) -> bool:
-    """Compute the difference of the vector of each sample of a 4x4 subblock to that of the subblock (8.5.5.9).
+    """Compute the difference of the vector of each sample of a 4x4 subblock to that of the subblock.
+
+    Part of clause 8.5.5.9, Derivation process for motion vector arrays from affine control point motion vectors.
 
     The result is at GRADIENTS of `Frame.s`, 16 horizontal differences in units of 1/32 sample and 16 vertical ones, of
     L1 those 32 numbers later.
@@ -50,7 +52,9 @@ def flow_differences(f: Frame, which: int) -> bool:
 
 @compiled
 def apply_flow(f: Frame, which: int, to: int) -> None:
-    """Refine the prediction of a 4x4 subblock by optical flow (PROF, 8.5.6.4).
+    """Refine the prediction of a 4x4 subblock by optical flow.
+
+    Clause 8.5.6.4, Prediction refinement with optical flow process.
 
     Args:
         f: State of the picture; the prediction with a border of one sample is at EXTENDED of `Frame.s`.
@@ -71,7 +75,9 @@ def apply_flow(f: Frame, which: int, to: int) -> None:
 
 @compiled
 def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> None:
-    """Average two luma predictions with a correction by optical flow and write the result (BDOF, 8.5.6.5).
+    """Average two luma predictions with a correction by optical flow and write the result.
+
+    Clause 8.5.6.5, Bi-directional optical flow prediction process.
 
     The predictions with a border of one sample are at EXTENDED of `Frame.s`, the second one EXTENDED_BLOCK later.
 
@@ -112,7 +118,10 @@ def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> Non
 
 @compiled
 def optical_flow(f: Frame, left: int, top: int, width: int, height: int) -> tuple[int, int]:
-    """Derive the flow (vx, vy) of a 4x4 subblock from the 6x6 samples around it; arguments as `write_optical_flow`."""
+    """Derive the flow (vx, vy) of a 4x4 subblock from the 6x6 samples around it; arguments as `write_optical_flow`.
+
+    Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
+    """
     s = f.s
     stride = width + 2
     first, second = fr.EXTENDED + stride + 1, fr.EXTENDED + fr.EXTENDED_BLOCK + stride + 1
@@ -144,6 +153,8 @@ def predict_bilinear(
     f: Frame, reference: int, x: int, y: int, width: int, height: int, mv_x: int, mv_y: int, to: int
 ) -> None:
     """Predict luma by bilinear interpolation with 10 bits, with a margin of REACH samples, for the search of DMVR.
+
+    Clause 8.5.3.2.2, Luma sample bilinear interpolation process.
 
     Rows of the result are `width` + 5 numbers, the last of which has no meaning (8.5.3.2.2).
 
@@ -187,7 +198,10 @@ def predict_bilinear(
 
 @compiled
 def search_cost(f: Frame, dx: int, dy: int, width: int, height: int) -> int:
-    """Return the sum of absolute differences of every second row of both predictions, moved apart by (dx, dy)."""
+    """Return the sum of absolute differences of every second row of both predictions, moved apart by (dx, dy).
+
+    Clause 8.5.3.3, Sum of absolute differences calculation process.
+    """
     s = f.s
     stride = width + 2 * REACH + 1
     first = fr.PREDICTED + (REACH + dy) * stride + REACH + dx
@@ -204,7 +218,10 @@ def search_cost(f: Frame, dx: int, dy: int, width: int, height: int) -> int:
 def refine_vectors(
     f: Frame, entry_0: int, entry_1: int, x: int, y: int, width: int, height: int
 ) -> tuple[int, int, int]:
-    """Search the difference of the vectors of a subblock with which both predictions fit best (DMVR, 8.5.3).
+    """Search the difference of the vectors of a subblock with which both predictions fit best.
+
+    Clause 8.5.3.1, Decoder-side motion vector refinement process.
+    Clause 8.5.3.4, Array entry selection process.
 
     Args:
         f: State of the picture; the vectors are in `f.unit.motion`.
@@ -251,13 +268,19 @@ def refine_vectors(
 
 @compiled
 def cost_beside(f: Frame, dx: int, dy: int, width: int, height: int, centre: int) -> int:
-    """Return the cost of a difference; that of no difference is `centre`, which is lower than its sum."""
+    """Return the cost of a difference; that of no difference is `centre`, which is lower than its sum.
+
+    Part of clause 8.5.3.4, Array entry selection process.
+    """
     return centre if dx == 0 and dy == 0 else search_cost(f, dx, dy, width, height)
 
 
 @compiled
 def fractional_step(before: int, lowest: int, after: int) -> int:
-    """Estimate the position of the minimum of a parabola through three costs, in 1/16 sample (8.5.3.5)."""
+    """Estimate the position of the minimum of a parabola through three costs, in 1/16 sample.
+
+    Clause 8.5.3.5, Parametric motion vector refinement process.
+    """
     denominator = (before + after - 2 * lowest) << 3
     if denominator == 0:
         return 0

@@ -38,6 +38,8 @@ def predict_from(
 ) -> int:
     """Predict a block from a reference of any size, with 14 bits of precision.
 
+    Part of clause 8.5.6.3.1, Fractional sample interpolation process.
+
     Args:
         f: State of the picture.
         reference: Reference picture list entry, as `ref_pic` takes it.
@@ -64,7 +66,11 @@ def predict_from(
 
 @compiled
 def filter_of(kind: int, scale: int, component: int) -> int:
-    """Return the filter set for a scale: those for larger references also reduce aliasing."""
+    """Return the filter set for a scale: those for larger references also reduce aliasing.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
+    """
     affine = kind == AFFINE and component == 0
     if scale > 28672:
         return AFFINE_DOWN_2 if affine else DOWN_2
@@ -78,6 +84,8 @@ def scaled_position(
     place: int, window: int, vector: int, scale: int, addend: int, sub: int, reference_window: int
 ) -> int:
     """Return the position of the first sample of a block in a scaled reference, with 10 fractional bits.
+
+    Part of clause 8.5.6.3.1, Fractional sample interpolation process.
 
     Args:
         place: Column or row of the block in its component.
@@ -110,7 +118,12 @@ def resample(
     kind: int,
     to: int,
 ) -> None:
-    """Predict a block from a scaled reference; arguments as those of `predict_from`, rows of the result are `width`."""
+    """Predict a block from a scaled reference; arguments as those of `predict_from`, rows of the result are `width`.
+
+    Clause 8.5.6.3.1, Fractional sample interpolation process.
+    Clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Clause 8.5.6.3.4, Chroma sample interpolation process.
+    """
     s, samples, ref = f.s, f.references, ref_pic(f, reference)
     if ref.width <= 0:
         f.current.fault = FAULT_REFERENCE

@@ -24,6 +24,8 @@ def residual_of_block(
 ) -> None:
     """Compute the residual of a coded transform block.
 
+    Clause 8.7.2, Scaling and transformation process.
+
     Args:
         f: State of the picture.
         component: 0 Y, 1 Cb, 2 Cr.
@@ -62,7 +64,10 @@ def residual_of_block(
 
 @compiled
 def lfnst_mode(f: Frame, component: int, log2_w: int, log2_h: int) -> int:
-    """Derive predModeIntra of LFNST (8.7.4.1): wide angles mapped, planar for MIP, the luma mode for CCLM."""
+    """Derive predModeIntra of LFNST: wide angles mapped, planar for MIP, the luma mode for CCLM.
+
+    Part of clause 8.7.4.1, Transformation process for scaled transform coefficients.
+    """
     cu = coding_unit(f)
     if component:
         mode = cu.intra_pred_mode_c
@@ -77,7 +82,10 @@ def lfnst_mode(f: Frame, component: int, log2_w: int, log2_h: int) -> int:
 
 @compiled
 def joint_residual(f: Frame, joint: int, count: int) -> None:
-    """Derive the residuals of Cb and Cr from the coded one (8.7.2), which is that of Cr if `joint` is 1."""
+    """Derive the residuals of Cb and Cr from the coded one, which is that of Cr if `joint` is 1.
+
+    Part of clause 8.7.2, Scaling and transformation process.
+    """
     s = f.s
     cb, cr = fr.RESIDUALS + fr.BLOCK, fr.RESIDUALS + 2 * fr.BLOCK
     sign = -1 if f.slice.ph_joint_cbcr_sign_flag else 1
@@ -93,7 +101,10 @@ def joint_residual(f: Frame, joint: int, count: int) -> None:
 
 @compiled
 def inverse_colour_transform(f: Frame, count: int) -> None:
-    """Convert residuals of the adaptive colour transform to residuals of Y, Cb and Cr (8.7.4.6)."""
+    """Convert residuals of the adaptive colour transform to residuals of Y, Cb and Cr.
+
+    Clause 8.7.4.6, Residual modification process for blocks using colour space conversion.
+    """
     s = f.s
     least = -(2 << f.pic.bit_depth)
     for i in range(fr.RESIDUALS, fr.RESIDUALS + count):
@@ -108,7 +119,10 @@ def inverse_colour_transform(f: Frame, count: int) -> None:
 
 @compiled
 def add_residual(f: Frame, component: int, x0: int, y0: int, width: int, height: int, at: int) -> None:
-    """Add the residual at `at` of `Frame.s` to the prediction (8.7.5.1) and store it in the residual plane."""
+    """Add the residual at `at` of `Frame.s` to the prediction and store it in the residual plane.
+
+    Part of clause 8.7.5.1, Picture reconstruction process.
+    """
     planes = f.planes
     stride = f.pic.stride[component]
     peak = (1 << f.pic.bit_depth) - 1
@@ -127,7 +141,10 @@ def add_residual(f: Frame, component: int, x0: int, y0: int, width: int, height:
 
 @compiled
 def copy_prediction(f: Frame, component: int, x0: int, y0: int, width: int, height: int) -> None:
-    """Copy the prediction of a block without residual to the reconstruction."""
+    """Copy the prediction of a block without residual to the reconstruction.
+
+    Part of clause 8.7.5.1, Picture reconstruction process.
+    """
     planes = f.planes
     stride = f.pic.stride[component]
     for y in range(height):
@@ -139,7 +156,9 @@ def copy_prediction(f: Frame, component: int, x0: int, y0: int, width: int, heig
 
 @compiled
 def chroma_qp(f: Frame, component: int, joint: int) -> int:
-    """Derive Qp'Cb, Qp'Cr or Qp'CbCr of a transform unit before the offset of the adaptive colour transform (8.7.1).
+    """Derive Qp'Cb, Qp'Cr or Qp'CbCr of a transform unit before the offset of the adaptive colour transform.
+
+    Part of clause 8.7.1, Derivation process for quantization parameters.
 
     Joint coding of both components has a separate table and offsets; if only one is coded, its table and offsets apply.
 
@@ -162,7 +181,9 @@ def chroma_qp(f: Frame, component: int, joint: int) -> int:
 
 @compiled
 def qp_of_block(f: Frame, component: int, joint: int, skip: bool) -> int:
-    """Derive qP of a transform block (clause 8.7.1, (1163) to (1167)).
+    """Derive qP of a transform block.
+
+    Clause 8.7.1, Derivation process for quantization parameters.
 
     Args:
         f: State of the picture.
@@ -186,7 +207,10 @@ def qp_of_block(f: Frame, component: int, joint: int, skip: bool) -> int:
 
 @compiled
 def scaling_factor(f: Frame, component: int, log2_w: int, log2_h: int, x: int, y: int) -> int:
-    """Return ScalingFactor of the coefficient at (x, y) (clause 7.4.3.20)."""
+    """Return ScalingFactor of the coefficient at (x, y).
+
+    Part of clause 7.4.3.20, Scaling list data semantics.
+    """
     cu = coding_unit(f)
     longer = max(log2_w, log2_h)
     intra = cu.pred_mode == st.MODE_INTRA
@@ -200,7 +224,9 @@ def scaling_factor(f: Frame, component: int, log2_w: int, log2_h: int, x: int, y
 def scale_levels(
     f: Frame, at: int, count: int, component: int, log2_w: int, log2_h: int, qp: int, skip: bool, lfnst: bool
 ) -> None:
-    """Scale the levels of a block to its coefficients (clause 8.7.3); set `f.current.last_x` and `last_y`.
+    """Scale the levels of a block to its coefficients; set `f.current.last_x` and `last_y`.
+
+    Clause 8.7.3, Scaling process for transform coefficients.
 
     Args:
         f: State of the picture.
@@ -245,7 +271,10 @@ def scale_levels(
 
 @compiled
 def accumulate(f: Frame, at: int, count: int, width: int, height: int, qp: int, vertical: bool) -> None:
-    """Derive the coefficients of a BDPCM block, whose levels are differences (clause 8.7.3, (1203) and (1204))."""
+    """Derive the coefficients of a BDPCM block, whose levels are differences.
+
+    Part of clause 8.7.3, Scaling process for transform coefficients.
+    """
     s = f.s
     least = -(1 << f.pic.log2_transform_range)
     for i in range(at, at + count):

@@ -18,7 +18,10 @@ fits into 32 bits; that of wider coefficients does not.
 
 @compiled
 def kernel_at(kernel: int, log2_size: int) -> tuple[int, int]:
-    """Return the position of transMatrix of 2^log2_size samples in `Frame.s` and the step between its rows."""
+    """Return the position of transMatrix of 2^log2_size samples in `Frame.s` and the step between its rows.
+
+    Clause 8.7.4.5, Transformation matrix derivation process.
+    """
     if kernel == st.DCT2:
         # The rows of a smaller matrix are every second, fourth, ... row of the one of 64 samples.
         return fr.DCT2_AT, 64 << (6 - log2_size)
@@ -29,6 +32,9 @@ def kernel_at(kernel: int, log2_size: int) -> tuple[int, int]:
 @compiled
 def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_v: int, out: int) -> None:
     """Transform the coefficients of a block to its residual.
+
+    Clause 8.7.4.1, Transformation process for scaled transform coefficients.
+    Clause 8.7.4.4, Transformation process.
 
     Columns come first, clipped to the range of coefficients, then rows (8.7.4.1). A block of one row or column has one
     stage with the shifts of both.
@@ -88,6 +94,8 @@ def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_
 def inverse_transform_wide(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_v: int, out: int) -> None:
     """Do what `inverse_transform` does, with sums of 64 bits for coefficients of more than 19 bits.
 
+    Part of clause 8.7.4.1, Transformation process for scaled transform coefficients.
+
     Args:
         f: State of the picture, as in `inverse_transform`.
         log2_w: log2 of the block's width.
@@ -128,7 +136,10 @@ def inverse_transform_wide(f: Frame, log2_w: int, log2_h: int, kernel_h: int, ke
 
 @compiled
 def round_off(f: Frame, source: int, out: int, count: int, shift: int) -> None:
-    """Shift right with rounding and clip to the range in which decoders store residuals."""
+    """Shift right with rounding and clip to the range in which decoders store residuals.
+
+    Part of clause 8.7.4.1, Transformation process for scaled transform coefficients.
+    """
     s, limit = f.s, residual_limit(f)
     half = 1 << (shift - 1)
     for i in range(count):
@@ -137,7 +148,10 @@ def round_off(f: Frame, source: int, out: int, count: int, shift: int) -> None:
 
 @compiled
 def inverse_lfnst(f: Frame, log2_w: int, log2_h: int, mode: int, index: int) -> None:
-    """Apply the inverse low-frequency non-separable transform to the coefficients of a block (8.7.4.1 to 8.7.4.3).
+    """Apply the inverse low-frequency non-separable transform to the coefficients of a block.
+
+    Clause 8.7.4.2, Low frequency non-separable transformation process.
+    Clause 8.7.4.3, Low frequency non-separable transformation matrix derivation process.
 
     Args:
         f: State of the picture.

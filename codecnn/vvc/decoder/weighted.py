@@ -29,6 +29,9 @@ def write_weighted(
 ) -> None:
     """Write clip(((first * weight_0 + second * weight_1 + addend) >> shift) + offset) to the prediction plane.
 
+    Part of clause 8.5.6.6.2, Default weighted sample prediction process.
+    Part of clause 8.5.6.6.3, Explicit weighted sample prediction process.
+
     Args:
         f: State of the picture.
         component: 0 Y, 1 Cb, 2 Cr.
@@ -73,6 +76,10 @@ def combine(
     stride_1: int,
 ) -> None:
     """Combine the predictions of a block at PREDICTED and write them to the prediction plane.
+
+    Clause 8.5.6.6.1, Weighted sample prediction process.
+    Clause 8.5.6.6.2, Default weighted sample prediction process.
+    Clause 8.5.6.6.3, Explicit weighted sample prediction process.
 
     Args:
         f: State of the picture.
