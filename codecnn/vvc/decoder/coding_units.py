@@ -10,7 +10,6 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, pointer, source_digest
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.block_state import keep_chroma_block, keep_luma_block, keep_unit
 from codecnn.vvc.decoder.cross_component import predict_from_luma
 from codecnn.vvc.decoder.frame import LEVEL_SCALE, Frame, clip, coding_unit, transform_unit
@@ -223,7 +222,7 @@ def predict_chroma(f: Frame, tu_at: int) -> None:
 
 @compiled
 def unit_residuals(f: Frame, tu_at: int, first: int, last: int) -> int:
-    """Compute the residuals of components `first` to `last` - 1 of a transform unit, at RESIDUALS of `Frame.s`.
+    """Compute the residuals of components `first` to `last` - 1 of a transform unit in `Frame.scratch`.
 
     Clause 8.7.2, Scaling and transformation process.
 
@@ -241,8 +240,8 @@ def unit_residuals(f: Frame, tu_at: int, first: int, last: int) -> int:
         if component >= first and stored and coded >> component & 1:
             _, _, width, height = block_position(f, tu_at, component)
             skip = tu.transform_skip >> component & 1 == 1
-            out = fr.RESIDUALS + fr.BLOCK * component
-            residual_of_block(f, component, at, count, width, height, skip, joint if component else 0, out)
+            residual = f.scratch.residuals[component]
+            residual_of_block(f, component, at, count, width, height, skip, joint if component else 0, residual)
             present |= 1 << component
         at += count
     if joint and last > 1:
@@ -258,25 +257,24 @@ def reconstruct_transform_unit(f: Frame, tu_at: int, first: int, last: int) -> N
 
     Clause 8.7.5.1, Picture reconstruction process.
     """
-    s, cu, tu = f.s, coding_unit(f), transform_unit(f, tu_at)
+    cu, tu = coding_unit(f), transform_unit(f, tu_at)
     present = unit_residuals(f, tu_at, first, last)
     if cu.cu_act_enabled_flag:
         _, _, width, height = block_position(f, tu_at, 0)
         for component in range(3):
             if not present >> component & 1:
-                out = fr.RESIDUALS + fr.BLOCK * component
-                s[out : out + width * height] = 0
+                f.scratch.residuals[component][: width * height] = 0
         inverse_colour_transform(f, width * height)
         present = 7
     for component in range(first, last):
         x, y, width, height = block_position(f, tu_at, component)
-        out = fr.RESIDUALS + fr.BLOCK * component
+        residual = f.scratch.residuals[component]
         if present >> component & 1:
             if component and f.slice.chroma_residual_scale and width * height > 4:
                 luma_x, luma_y = x << f.pic.log2_sub_width_c, y << f.pic.log2_sub_height_c
                 scale = chroma_scale(f, luma_x, luma_y, cu.width, cu.height)
-                scale_residual(f, out, width * height, scale)
-            add_residual(f, component, x, y, width, height, out)
+                scale_residual(f, residual, width * height, scale)
+            add_residual(f, component, x, y, width, height, residual)
         else:
             copy_prediction(f, component, x, y, width, height)
     if first == 0:
@@ -319,7 +317,8 @@ def _entry(sources: str) -> Callable[[Frame, int], str]:
                 owned.pic,
                 owned.slice,
                 owned.current,
-                carray(pointer(owned.s.ctypes.data), owned.s.shape, np.int32),
+                owned.scratch,
+                owned.tables,
                 carray(pointer(owned.planes.ctypes.data), owned.planes.shape, np.int32),
                 carray(pointer(owned.known.ctypes.data), owned.known.shape, BLOCK_CELL),
                 carray(pointer(owned.log.ctypes.data), owned.log.shape, np.int64),

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder.frame import clip
-from codecnn.vvc.decoder.records import PictureValues
+from codecnn.vvc.decoder.records import Edge, PictureValues, int64
 
 Ints = npt.NDArray[np.int64]
 Samples = npt.NDArray[np.int32]
@@ -227,7 +227,7 @@ def filter_luma(
     at: int,
     across: int,
     along: int,
-    edge: int,
+    edge: Edge,
     qp: int,
     beta_offset: int,
     tc_offset: int,
@@ -246,7 +246,7 @@ def filter_luma(
         at: Position of q0 of the first line.
         across: Step to the next sample across the edge.
         along: Step to the next line.
-        edge: Packed edge, see `deblocking.LUMA_V`.
+        edge: bS and filter lengths.
         qp: Mean QpY of both sides.
         beta_offset: slice_beta_offset_div2.
         tc_offset: slice_tc_offset_div2.
@@ -255,8 +255,8 @@ def filter_luma(
         keep_p: The samples before the edge do not change.
         keep_q: The samples after the edge do not change.
     """
-    max_p, max_q = edge >> 2 & 7, edge >> 5
-    tc = tc_of(qp + 2 * ((edge & 3) - 1) + 2 * tc_offset, depth)
+    max_p, max_q = int64(edge.max_filter_length_p), int64(edge.max_filter_length_q)
+    tc = tc_of(qp + 2 * (int64(edge.bs) - 1) + 2 * tc_offset, depth)
     beta = beta_of(qp + 2 * beta_offset, depth)
     last = at + 3 * along
     dp0, dp3 = second_difference(s, at - across, -across), second_difference(s, last - across, -across)

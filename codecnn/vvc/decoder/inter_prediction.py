@@ -4,7 +4,7 @@
 """
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
+from codecnn.base.records import Array
 from codecnn.vvc.decoder.combined import add_intra
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.geometric import predict_geometric
@@ -25,9 +25,6 @@ from codecnn.vvc.decoder.weighted import combine
 
 CHUNK = 64
 """Width and height of the largest block that is predicted at once."""
-
-SECOND = fr.PREDICTED + fr.INTER_BLOCK
-"""Position of the second prediction in `Frame.s`."""
 
 
 @compiled
@@ -174,11 +171,11 @@ def predict_by_flow(
     """
     mv = f.unit.motion.mv
     kind = HALF_SAMPLE if f.unit.motion.hpel_if_idx else REGULAR
-    to = fr.PREDICTED
-    stride = interpolate(f, entry_0, 0, x, y, width, height, mv_x0, mv_y0, mv[0].x, mv[0].y, kind, True, to)
-    whole_border(f, to, stride, width, height, mv_x0, mv_y0, fr.EXTENDED)
-    stride = interpolate(f, entry_1, 0, x, y, width, height, mv_x1, mv_y1, mv[1].x, mv[1].y, kind, True, to)
-    whole_border(f, to, stride, width, height, mv_x1, mv_y1, fr.EXTENDED + fr.EXTENDED_BLOCK)
+    predicted, bordered = f.scratch.predicted[0], f.scratch.bordered
+    stride = interpolate(f, entry_0, 0, x, y, width, height, mv_x0, mv_y0, mv[0].x, mv[0].y, kind, True, predicted)
+    whole_border(f, predicted, stride, width, height, mv_x0, mv_y0, bordered[0])
+    stride = interpolate(f, entry_1, 0, x, y, width, height, mv_x1, mv_y1, mv[1].x, mv[1].y, kind, True, predicted)
+    whole_border(f, predicted, stride, width, height, mv_x1, mv_y1, bordered[1])
     write_optical_flow(f, x, y, width, height)
 
 
@@ -219,7 +216,7 @@ def predict_block(
     """
     unit, mv = f.unit, f.unit.motion.mv
     bcw = 0 if unit.ciip_flag else unit.motion.bcw_idx
-    to_1 = SECOND if entry_0 >= 0 else fr.PREDICTED
+    target_0, target_1 = f.scratch.predicted[0], f.scratch.predicted[1 if entry_0 >= 0 else 0]
     affine = unit.kind == KIND_AFFINE
     regular = unit.kind == KIND_REGULAR
     moved_0 = regular and (mv_x0 != mv[0].x or mv_y0 != mv[0].y)
@@ -239,22 +236,22 @@ def predict_block(
                 if moved_0:
                     stride_0 = interpolate(
                         f, entry_0, component, left, top, columns, rows,
-                        mv_x0, mv_y0, mv[0].x, mv[0].y, kind, False, fr.PREDICTED,
+                        mv_x0, mv_y0, mv[0].x, mv[0].y, kind, False, target_0,
                     )  # fmt: skip
                 elif entry_0 >= 0:
                     stride_0 = predict_from(
                         f, entry_0, component, left, top, columns, rows,
-                        block_x, block_y, mv_x0, mv_y0, kind, fr.PREDICTED,
+                        block_x, block_y, mv_x0, mv_y0, kind, target_0,
                     )  # fmt: skip
                 if moved_1:
                     stride_1 = interpolate(
                         f, entry_1, component, left, top, columns, rows,
-                        mv_x1, mv_y1, mv[1].x, mv[1].y, kind, False, to_1,
+                        mv_x1, mv_y1, mv[1].x, mv[1].y, kind, False, target_1,
                     )  # fmt: skip
                 elif entry_1 >= 0:
                     stride_1 = predict_from(
                         f, entry_1, component, left, top, columns, rows,
-                        block_x, block_y, mv_x1, mv_y1, kind, to_1,
+                        block_x, block_y, mv_x1, mv_y1, kind, target_1,
                     )  # fmt: skip
                 combine(f, component, left, top, columns, rows, entry_0, entry_1, bcw, stride_0, stride_1)
 
@@ -293,17 +290,17 @@ def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: i
     flow_0 = entry_0 >= 0 and ref_pic(f, entry_0).scaled == 0 and flow_differences(f, 0)
     flow_1 = entry_1 >= 0 and ref_pic(f, entry_1).scaled == 0 and flow_differences(f, 1)
     bcw = f.unit.motion.bcw_idx
-    to_1 = SECOND if entry_0 >= 0 else fr.PREDICTED
+    target_0, target_1 = f.scratch.predicted[0], f.scratch.predicted[1 if entry_0 >= 0 else 0]
     for top in range(y, y + height, 4):
         for left in range(x, x + width, 4):
             cell: MotionCell = f.motion[top >> 2, left >> 2]
             stride_0 = stride_1 = 0
             if entry_0 >= 0:
                 mv_x, mv_y = int64(cell.mv[0].x), int64(cell.mv[0].y)
-                stride_0 = predict_subblock(f, entry_0, left, top, mv_x, mv_y, 0, flow_0, fr.PREDICTED)
+                stride_0 = predict_subblock(f, entry_0, left, top, mv_x, mv_y, 0, flow_0, target_0)
             if entry_1 >= 0:
                 mv_x, mv_y = int64(cell.mv[1].x), int64(cell.mv[1].y)
-                stride_1 = predict_subblock(f, entry_1, left, top, mv_x, mv_y, 1, flow_1, to_1)
+                stride_1 = predict_subblock(f, entry_1, left, top, mv_x, mv_y, 1, flow_1, target_1)
             combine(f, 0, left, top, 4, 4, entry_0, entry_1, bcw, stride_0, stride_1)
     if not f.pic.sps_chroma_format_idc:
         return
@@ -324,15 +321,15 @@ def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: i
 
 @compiled
 def predict_subblock(
-    f: Frame, entry: int, x: int, y: int, mv_x: int, mv_y: int, which: int, flow: bool, to: int
+    f: Frame, entry: int, x: int, y: int, mv_x: int, mv_y: int, which: int, flow: bool, target: Array[int]
 ) -> int:
     """Predict luma of a 4x4 subblock from one list, with PROF if `flow` is True; return the numbers of a row.
 
     Part of clause 8.5.6.1, Decoding process for inter blocks.
     """
     if not flow:
-        return predict_from(f, entry, 0, x, y, 4, 4, x, y, mv_x, mv_y, AFFINE, to)
-    stride = interpolate(f, entry, 0, x, y, 4, 4, mv_x, mv_y, mv_x, mv_y, AFFINE, True, to)
-    whole_border(f, to, stride, 4, 4, mv_x, mv_y, fr.EXTENDED)
-    apply_flow(f, which, to)
+        return predict_from(f, entry, 0, x, y, 4, 4, x, y, mv_x, mv_y, AFFINE, target)
+    stride = interpolate(f, entry, 0, x, y, 4, 4, mv_x, mv_y, mv_x, mv_y, AFFINE, True, target)
+    whole_border(f, target, stride, 4, 4, mv_x, mv_y, f.scratch.bordered[0])
+    apply_flow(f, which, target)
     return 4

@@ -13,7 +13,7 @@ from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import alf, sao
 from codecnn.vvc.decoder import deblocking as db
 from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
-from codecnn.vvc.decoder.records import PictureValues
+from codecnn.vvc.decoder.records import EDGE, PictureValues
 from codecnn.vvc.syntax import ParsedPicture
 from codecnn.vvc.syntax import state as st
 
@@ -45,7 +45,7 @@ class FilteredPlanes(NamedTuple):
     rec: list[Plane]
 
 
-def derive_edges(picture: ParsedPicture, frame: Frame) -> db.Edges:
+def derive_edges(picture: ParsedPicture, frame: Frame) -> Records:
     """Derive the edges that deblocking filters.
 
     Part of clause 8.8.3.1, Deblocking filter process.
@@ -55,16 +55,16 @@ def derive_edges(picture: ParsedPicture, frame: Frame) -> db.Edges:
         frame: State of the reconstructed picture.
 
     Returns:
-        Edges as `deblocking.LUMA_V` describes them, shape (4, rows, columns), a cell for each 4x4 luma samples.
+        Left and upper edges, elements of type EDGE, shape (2, rows, columns), a cell for each 4x4 luma samples.
     """
-    edges = np.zeros((4, *frame.known.shape), np.int32)
+    edges = np.zeros((2, *frame.known.shape), EDGE)
     with compiled_once(db.derive_edges, "the edges of deblocking", "10 seconds"):
         db.derive_edges(frame.pic, frame.slice, frame.known, frame.motion, _deblocking_of_slices(picture), edges)
     return edges
 
 
 def filter_picture(
-    picture: ParsedPicture, frame: Frame, ctbs: st.CtbMaps, planes: Sequence[Plane], edges: db.Edges
+    picture: ParsedPicture, frame: Frame, ctbs: st.CtbMaps, planes: Sequence[Plane], edges: Records
 ) -> FilteredPlanes:
     """Apply the in-loop filters to a picture.
 
@@ -81,7 +81,7 @@ def filter_picture(
         The planes after each filter; a filter that changes nothing returns the same arrays as the one before.
     """
     dbf = [np.ascontiguousarray(plane, np.int32) for plane in planes]
-    if edges.any():
+    if edges["bs"].any() or edges["bs_c"].any():
         dbf = [plane.copy() for plane in dbf]
         y, u, v = (plane.reshape(-1) for plane in (dbf[0], dbf[-2 % len(dbf)], dbf[-1]))
         slices = _deblocking_of_slices(picture)
