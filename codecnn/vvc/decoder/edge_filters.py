@@ -408,7 +408,7 @@ def is_smooth_chroma(s: Samples, at: int, across: int, beta: int, tc: int, ctb_e
 
 @compiled
 def adapted_qp(pic: PictureValues, s: Samples, at: int, across: int, along: int) -> int:
-    """Return the QP offset of the luma level at an edge.
+    """Return the QP offset of the luma level at an edge (LADF).
 
     Part of clause 8.8.3.6.2, Decision process for luma block edges.
     """

@@ -183,7 +183,7 @@ def predict_angular(
     """Predict by an angular mode from -14 to 80 with position-dependent filtering.
 
     Clause 8.4.5.2.13, Specification of INTRA_ANGULAR2..INTRA_ANGULAR66 intra prediction modes.
-    Clause 8.4.5.2.15, Position-dependent intra prediction sample filtering process.
+    Part of clause 8.4.5.2.15, Position-dependent intra prediction sample filtering process.
 
     A mode that predicts from the left is computed like one from above, with the sides swapped.
     """
@@ -249,7 +249,7 @@ def predict_angular(
 def predict_by_matrix(
     f: Frame, component: int, x0: int, y0: int, width: int, height: int, mode: int, transposed: bool
 ) -> None:
-    """Predict a block by matrix-based intra prediction.
+    """Predict a block by matrix-based intra prediction (MIP).
 
     Clause 8.4.5.2.2, Matrix-based intra sample prediction.
     Clause 8.4.5.2.5, MIP prediction upsampling process.

@@ -351,8 +351,8 @@ class Scratch(Record):
         coefficients: Scaled transform coefficients d.
         half_transformed: Results of the first stage of a transform (e, g), or of LFNST.
         residuals: Residuals of Y, Cb and Cr.
-        reference: Reference samples p of an intra block from the bottom left over the corner to the top right, then
-            filtered ones (filtPUnfilt of 8.4.5.2.10 becomes p).
+        reference: Reference samples of an intra block from the bottom left over the corner to the top right: unfiltered
+            ones (refUnfilt), then filtered ones (p).
         main_reference: ref of an angular mode.
         cclm_luma: Luma of the pairs that the linear model is derived from (pSelDsY).
         cclm_chroma: Their chroma (pSelC).

@@ -50,7 +50,7 @@ def flow_differences(f: Frame, which: int) -> bool:
 
 @compiled
 def apply_flow(f: Frame, which: int, target: Array[int]) -> None:
-    """Refine the prediction of a 4x4 subblock by optical flow.
+    """Refine the prediction of a 4x4 subblock by optical flow (PROF).
 
     Clause 8.5.6.4, Prediction refinement with optical flow process.
 
@@ -73,7 +73,7 @@ def apply_flow(f: Frame, which: int, target: Array[int]) -> None:
 
 @compiled
 def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> None:
-    """Average two luma predictions with a correction by optical flow and write the result.
+    """Average two luma predictions with a correction by optical flow and write the result (BDOF).
 
     Clause 8.5.6.5, Bi-directional optical flow prediction process.
 
@@ -214,7 +214,7 @@ def search_cost(f: Frame, dx: int, dy: int, width: int, height: int) -> int:
 def refine_vectors(
     f: Frame, entry_0: int, entry_1: int, x: int, y: int, width: int, height: int
 ) -> tuple[int, int, int]:
-    """Search the difference of the vectors of a subblock with which both predictions fit best.
+    """Search the difference of the vectors of a subblock with which both predictions fit best (DMVR).
 
     Clause 8.5.3.1, Decoder-side motion vector refinement process.
     Clause 8.5.3.4, Array entry selection process.
