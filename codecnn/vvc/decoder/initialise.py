@@ -5,7 +5,6 @@ import numpy as np
 from codecnn.base.errors import FormatError
 from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.frame import TABLES
 from codecnn.vvc.decoder.records import (
     BLOCK_CELL,
     COLLOCATED_CELL,
@@ -14,6 +13,7 @@ from codecnn.vvc.decoder.records import (
     InterUnit,
     PictureValues,
     Position,
+    Scratch,
     SliceValues,
 )
 from codecnn.vvc.syntax import (
@@ -57,7 +57,8 @@ def new_frame(picture: ParsedPicture) -> tuple[fr.Frame, list[tuple[int, int]]]:
         pic,
         new_record(SliceValues),
         current,
-        np.concatenate([np.zeros(fr.SCRATCH, np.int32), TABLES]),
+        new_record(Scratch, np.int32),
+        fr.TABLES,
         np.zeros(total, np.int32),
         np.zeros((height // 4, width // 4), BLOCK_CELL),
         np.zeros(0, np.int64),

@@ -13,7 +13,7 @@ from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import alf, sao
 from codecnn.vvc.decoder import deblocking as db
 from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
-from codecnn.vvc.decoder.records import PictureValues
+from codecnn.vvc.decoder.records import EDGE, PictureValues
 from codecnn.vvc.syntax import ParsedPicture
 from codecnn.vvc.syntax.maps import CtbCell
 
@@ -45,26 +45,30 @@ class FilteredPlanes(NamedTuple):
     rec: list[Plane]
 
 
-def derive_edges(picture: ParsedPicture, frame: Frame) -> db.Edges:
+def derive_edges(picture: ParsedPicture, frame: Frame) -> Records:
     """Derive the edges that deblocking filters.
+
+    Part of clause 8.8.3.1, Deblocking filter process.
 
     Args:
         picture: The picture.
         frame: State of the reconstructed picture.
 
     Returns:
-        Edges as `deblocking.LUMA_V` describes them, shape (4, rows, columns), a cell for each 4x4 luma samples.
+        Left and upper edges, elements of type EDGE, shape (2, rows, columns), a cell for each 4x4 luma samples.
     """
-    edges = np.zeros((4, *frame.known.shape), np.int32)
+    edges = np.zeros((2, *frame.known.shape), EDGE)
     with compiled_once(db.derive_edges, "the edges of deblocking", "10 seconds"):
         db.derive_edges(frame.pic, frame.slice, frame.known, frame.motion, _deblocking_of_slices(picture), edges)
     return edges
 
 
 def filter_picture(
-    picture: ParsedPicture, frame: Frame, ctbs: Records, planes: Sequence[Plane], edges: db.Edges
+    picture: ParsedPicture, frame: Frame, ctbs: Records, planes: Sequence[Plane], edges: Records
 ) -> FilteredPlanes:
     """Apply the in-loop filters to a picture.
+
+    Clause 8.8.1, In-loop filter process.
 
     Args:
         picture: The picture.
@@ -77,7 +81,7 @@ def filter_picture(
         The planes after each filter; a filter that changes nothing returns the same arrays as the one before.
     """
     dbf = [np.ascontiguousarray(plane, np.int32) for plane in planes]
-    if edges.any():
+    if edges["bs"].any() or edges["bs_c"].any():
         dbf = [plane.copy() for plane in dbf]
         y, u, v = (plane.reshape(-1) for plane in (dbf[0], dbf[-2 % len(dbf)], dbf[-1]))
         slices = _deblocking_of_slices(picture)
@@ -101,6 +105,9 @@ def _deblocking_of_slices(picture: ParsedPicture) -> Records:
 
 def usable_ctus(picture: ParsedPicture, regions: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     """Determine which CTUs around each CTU its SAO and ALF may use.
+
+    Part of clause 8.8.4.2, CTB modification process.
+    Part of clause 8.8.5.5, ALF boundary position derivation process.
 
     Args:
         picture: The picture.
@@ -134,7 +141,10 @@ def usable_ctus(picture: ParsedPicture, regions: npt.NDArray[np.int32]) -> npt.N
 def _apply_sao(
     picture: ParsedPicture, ctbs: Records, near: npt.NDArray[np.int64], plane: Plane, component: int
 ) -> Plane:
-    """Apply SAO to a component; return the same array if no CTU has offsets."""
+    """Apply SAO to a component; return the same array if no CTU has offsets.
+
+    Part of clause 8.8.4.1, Sample adaptive offset process.
+    """
     parameters = np.ascontiguousarray(ctbs["sao"][..., component])
     if not parameters["sao_type_idx"].any():
         return plane
@@ -157,7 +167,10 @@ def _virtual_boundaries(picture: ParsedPicture) -> tuple[tuple[int, ...], tuple[
 
 
 def _clipping_values(indices: npt.NDArray[np.int32], bit_depth: int) -> npt.NDArray[np.int32]:
-    """Return the clipping values (AlfClip) of clipping indices (table 8 of clause 7.4.3.18)."""
+    """Return the clipping values (AlfClip) of clipping indices (table 8).
+
+    Part of clause 7.4.3.18, Adaptive loop filter data semantics.
+    """
     return np.array([1 << bit_depth, *(1 << (bit_depth - 1 - 2 * i) for i in range(1, 4))], np.int32)[indices]
 
 
@@ -209,7 +222,9 @@ def _filtered_by_alf(ctbs: Records) -> npt.NDArray[np.bool_]:
 
 
 def _rectangles(picture: ParsedPicture, ctbs: Records, near: npt.NDArray[np.int64], tables: _AlfTables) -> Records:
-    """List the rectangles that ALF filters (clause 8.8.5.1): CTUs, divided at virtual boundaries.
+    """List the rectangles that ALF filters: CTUs, divided at virtual boundaries.
+
+    Clause 8.8.5.5, ALF boundary position derivation process.
 
     Args:
         picture: The picture.
@@ -255,7 +270,10 @@ def _rectangles(picture: ParsedPicture, ctbs: Records, near: npt.NDArray[np.int6
 def _apply_alf(
     picture: ParsedPicture, pic: PictureValues, ctbs: Records, near: npt.NDArray[np.int64], planes: list[Plane]
 ) -> list[Plane]:
-    """Apply ALF and cross-component ALF to a picture; return the same arrays if no CTU has filters."""
+    """Apply ALF and cross-component ALF to a picture; return the same arrays if no CTU has filters.
+
+    Part of clause 8.8.5.1, Adaptive loop filter process.
+    """
     if not _filtered_by_alf(ctbs).any():
         return planes
     tables = _AlfTables(picture)

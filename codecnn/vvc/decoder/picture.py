@@ -13,7 +13,6 @@ from codecnn.base.records import Records
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder import records as rc
 from codecnn.vvc.decoder.coding_units import reconstruct_units
-from codecnn.vvc.decoder.deblocking import LUMA_H, LUMA_V
 from codecnn.vvc.decoder.initialise import new_frame, put_slice
 from codecnn.vvc.decoder.loop_filters import FilteredPlanes, derive_edges, filter_picture
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
@@ -86,7 +85,8 @@ class Reconstruction:
         picture: The parsed picture.
         frame: Its state after the last coding unit.
         images: Components by kind of plane, each (h, w), not cropped; `dbf`, `sao` and `rec` only if it is filtered.
-        edges: Edges for deblocking, None if neither filters nor strengths are needed.
+        edges: Edges for deblocking, as `loop_filters.derive_edges` returns them, None if neither filters nor strengths
+            are needed.
         lists: For each slice its RefPicList, shape (2, 16).
         mappings: Luma mappings of the slices that have one by slice index; luma of `pred` in `images` is still mapped.
         reference: Components that later pictures refer to; `images["rec"]` unless a hook filters behind the loop.
@@ -96,7 +96,7 @@ class Reconstruction:
     picture: ParsedPicture
     frame: fr.Frame
     images: dict[str, list[Plane]]
-    edges: Plane | None
+    edges: Records | None
     lists: list[Records]
     mappings: dict[int, LumaMapping]
     reference: list[Plane]
@@ -120,7 +120,7 @@ class Reconstruction:
             return self._motion(kind, int(suffix[1]))
         if kind == "bs":
             assert self.edges is not None
-            strengths = self.edges[LUMA_V if suffix == "v" else LUMA_H] & 3
+            strengths = self.edges["bs"][rc.EDGE_VER if suffix == "v" else rc.EDGE_HOR]
             return np.repeat(np.repeat(strengths, 4, 0), 4, 1)[self._inside(0)].astype(np.uint16)
         component = "yuv".index(suffix)
         plane = self.images[kind][component]
@@ -210,6 +210,8 @@ def reconstruct_picture(
 ) -> Reconstruction:
     """Reconstruct one picture.
 
+    Clause 8.1.2, Decoding process for a coded picture.
+
     Args:
         picture: The picture.
         buffer: Buffer with the reference pictures, after `PictureBuffer.begin`; None for intra pictures.
@@ -286,7 +288,10 @@ def _images(frame: fr.Frame, starts: Sequence[int], sizes: list[tuple[int, int]]
 def _mapped_back(
     plane: Plane, regions: npt.NDArray[np.int32], mappings: dict[int, LumaMapping], bit_depth: int
 ) -> Plane:
-    """Invert the luma mapping of the slices in `mappings`, which is keyed by slice index."""
+    """Invert the luma mapping of the slices in `mappings`, which is keyed by slice index.
+
+    Clause 8.8.2.2, Inverse mapping process for a luma sample.
+    """
     slices = (regions - 1) // fr.SLICE_REGIONS
     tables = {index: np.array(inverse_map(mapping, bit_depth), np.int32) for index, mapping in mappings.items()}
     if len(tables) == 1 and (slices == next(iter(tables))).all():

@@ -346,7 +346,7 @@ def test_sao_and_alf(number):
     pic.log2_sub_width_c, pic.log2_sub_height_c, pic.bit_depth = sps.log2_sub_width_c, sps.log2_sub_height_c, depth
     pic.ctb_log2_size_y, pic.sps_chroma_format_idc = sps.ctb_log2_size_y, len(scene.planes) > 1
     frame = SimpleNamespace(pic=pic)
-    edges = np.zeros((4, 1, 1), np.int32)
+    edges = np.zeros((2, 1, 1), rc.EDGE)
     with (
         mock.patch.object(sao, "offset_samples", checked(sao.offset_samples)),
         mock.patch.object(alf, "filter_ctus", checked(alf.filter_ctus)),
