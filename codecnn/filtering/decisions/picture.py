@@ -17,7 +17,7 @@ import numpy as np
 
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.codec import write_block_values
-from codecnn.filtering.decisions.message import PictureDecision
+from codecnn.filtering.decisions.decision_code import PictureDecision
 from codecnn.filtering.decisions.rate_distortion import (
     SCALE_ONE,
     SCALE_RANGE,

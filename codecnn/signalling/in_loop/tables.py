@@ -80,9 +80,9 @@ def _loop_rows(points: Sequence[ResultRow], notes: list[str]) -> list[TableRow]:
 
 
 def _as_result_row(anchor: LoopRow, test: LoopRow, planes: Sequence[str]) -> ResultRow:
-    """Convert rows of an evaluation in the loop; bits that the loop adds or saves count as bits of the decisions."""
+    """Convert rows of an evaluation in the loop; bits that the loop adds or saves count as bits of decisions."""
     facts: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits, "pictures": test.pictures}
-    facts |= {"flag_bits": test.bits + test.flag_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
+    facts |= {"flag_bits": test.bits + test.message_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
     facts["encoder_seconds_per_picture"] = test.encoder_seconds_per_picture
     return ResultRow(**facts, before=_quality(anchor, planes), after=_quality(test, planes))
 

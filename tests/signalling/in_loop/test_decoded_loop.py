@@ -13,11 +13,11 @@ import pytest
 from codecnn.base.errors import FormatError, MissingFileError, ModelError, UnsupportedError
 from codecnn.codec import decode_pictures, read_pictures
 from codecnn.evaluation import Entry
-from codecnn.filtering import load_filter
-from codecnn.filtering.decisions import read_message, write_message
+from codecnn.filtering import QP_OFFSETS, load_filter
+from codecnn.filtering.decisions import DecisionReader, DecisionWriter, LoopParameters, read_message, write_message
 from codecnn.pictures.files import VideoFormat, open_raw, open_video
 from codecnn.signalling.in_loop import LoopFilter, evaluate_in_loop
-from codecnn.vvc.syntax import LOOP_FILTER_UUID, SeiMessage, add_sei
+from codecnn.vvc.syntax import LOOP_FILTER_UUID, SeiMessage, SliceExtensionWriter, access_units, add_sei
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from tests.helpers.clips import write_clip
 from tests.helpers.commands import result_of
@@ -40,18 +40,29 @@ def weights(golden_file):
     return golden_file(WEIGHTS)
 
 
+@dataclasses.dataclass
+class Messages:
+    """What a picture of the stream carries: user data, MD5 of the output included, and the decision."""
+
+    number: int
+    user_data: bytes | None
+    decision: bytes | None
+
+
 def with_messages(stream, path, change):
-    """Write a stream whose messages are those that `change` returns for the parsed picture and its message."""
-    parsed = list(parsed_pictures(stream.read_bytes()))
-    units = [unit for unit in units_of(stream.read_bytes()) if vvc_type(unit) != 23]
-    written, access_unit, number = b"", b"", 0
-    for unit in units:
-        access_unit += unit
-        if vvc_type(unit) == 24:
-            payload = change(number, parsed[number].loop_filter)
-            message = [] if payload is None else [SeiMessage(5, LOOP_FILTER_UUID + payload)]
-            written += add_sei(access_unit, message, [])
-            access_unit, number = b"", number + 1
+    """Write the stream with other messages.
+
+    `change` receives the number of a picture, its user data and its decision, and returns user data and decision; None
+    leaves out the user data, or the extension of the slice header.
+    """
+    writer, written = SliceExtensionWriter(), b""
+    units = access_units(stream.read_bytes())
+    for number, (picture, unit) in enumerate(zip(parsed_pictures(stream.read_bytes()), units, strict=True)):
+        user_data, decision = change(number, picture.loop_filter, picture.loop_decision)
+        unit = writer.write(unit, decision)
+        unit = b"".join(each for each in units_of(unit) if vvc_type(each) != 23)
+        prefix = [] if user_data is None else [SeiMessage(5, LOOP_FILTER_UUID + user_data)]
+        written += add_sei(unit, prefix, [])
     path.write_bytes(written)
     return path
 
@@ -67,16 +78,20 @@ def test_decoded_pictures_are_those_of_the_encoder(stream, weights):
 
 
 def test_the_stream_has_the_decisions_and_the_network_that_were_coded(stream, weights, tmp_path):
-    parameters = None
+    reader = None
     for picture, coded in zip(parsed_pictures(stream.read_bytes()), loop_decisions(), strict=True):
-        signalled = read_message(picture.loop_filter, SIZE, parameters)
-        parameters, decision = signalled.parameters, signalled.decision
-        assert (signalled.output_md5 is not None) == (picture.poc in BEHIND)
+        parameters, md5 = (None, None) if picture.loop_filter is None else read_message(picture.loop_filter)
+        assert (parameters is not None) == (picture.poc == 0)
+        reader = reader or DecisionReader(parameters)
+        decision, behind = reader.read(picture.loop_decision, SIZE)
+        assert behind == (md5 is not None) == (picture.poc in BEHIND)
         assert (decision.modes, decision.scales) == (coded.modes, coded.scales)
         assert decision.qp_offset == coded.qp_offset
         assert all(np.array_equal(decision.flags[name], flags) for name, flags in coded.flags.items())
-    assert (parameters.arithmetic, parameters.components, parameters.ctu_size) == ("int8", ("y", "u", "v"), 64)
-    assert parameters.placement == "by_picture"
+    sha256 = hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert reader.parameters == LoopParameters(
+        "int8", sha256[:16], 64, ("y", "u", "v"), QP_OFFSETS["full"], "by_picture"
+    )
     assert write_loop_network(tmp_path).read_bytes() == weights.read_bytes()
 
 
@@ -125,17 +140,19 @@ def test_intra_pictures_are_filtered_too(stream, weights):
 
 def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
     """A changed scale of the third picture changes this picture and those predicted from it."""
-    parameters = None
+    reader = writer = None
 
-    def changed(number, payload):
-        nonlocal parameters
-        signalled = read_message(payload, SIZE, parameters)
-        parameters, decision = signalled.parameters, signalled.decision
+    def changed(number, user_data, data):
+        nonlocal reader, writer
+        if number == 0:
+            parameters, _ = read_message(user_data)
+            reader, writer = DecisionReader(parameters), DecisionWriter(parameters)
+        decision, behind = reader.read(data, SIZE)
         if number == 2:
             modes = dict.fromkeys("yuv", "on")
             flags = {name: np.ones_like(each) for name, each in decision.flags.items()}
             decision = dataclasses.replace(decision, modes=modes, flags=flags, scales=dict.fromkeys("yuv", 320 / 256))
-        return write_message(parameters, decision, activate=number == 0, output_md5=signalled.output_md5).payload
+        return user_data, writer.write(decision, behind=behind)
 
     path = with_messages(stream, tmp_path / "changed.266", changed)
     states = [picture.hash for picture in decode_pictures(path, (), LoopFilter(weights))]
@@ -145,7 +162,9 @@ def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
 
 def test_a_picture_behind_the_loop_is_compared_with_its_own_md5(stream, weights, tmp_path):
     """Its reference equals the hash in the stream, and the pictures predicted from it stay right."""
-    wrong = with_messages(stream, tmp_path / "wrong.266", lambda n, payload: payload[:-1] + b"x" if n == 1 else payload)
+    wrong = with_messages(
+        stream, tmp_path / "wrong.266", lambda n, user, data: (user[:-1] + b"x" if n == 1 else user, data)
+    )
     pictures = list(decode_pictures(wrong, PLANES, LoopFilter(weights)))
     assert [picture.hash for picture in pictures] == ["ok", "differs", "ok", "ok", "ok"]
 
@@ -153,32 +172,48 @@ def test_a_picture_behind_the_loop_is_compared_with_its_own_md5(stream, weights,
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        (lambda n, payload: None if n == 2 else payload, FormatError, "POC 2: the picture has no message"),
-        (lambda n, payload: payload[:3] if n == 0 else payload, FormatError, "POC 0: .* ends early"),
-        (lambda n, payload: b"\x10" if n == 0 else payload, FormatError, "POC 0: the first picture has no parameters"),
-        (lambda n, payload: b"\x20" + payload[1:], UnsupportedError, "version 2"),
+        (lambda n, user, data: (user[:3] if n == 0 else user, data), FormatError, "POC 0: .* ends early"),
+        (
+            lambda n, user, data: (write_message(None) if n == 0 else user, data),
+            FormatError,
+            "POC 0: the first picture has no parameters",
+        ),
+        (lambda n, user, data: (b"\x20" + user[1:] if n == 0 else user, data), UnsupportedError, "version 1"),
+        (lambda n, user, data: (user, data + b"\1" if n == 2 else data), FormatError, "POC 2: .* not those of its"),
     ],
 )
-def test_missing_and_damaged_messages_are_errors(stream, weights, tmp_path, change, error, words):
+def test_damaged_messages_are_errors(stream, weights, tmp_path, change, error, words):
     path = with_messages(stream, tmp_path / "damaged.266", change)
     with pytest.raises(error, match=words):
         list(decode_pictures(path, (), LoopFilter(weights)))
 
 
+def test_a_missing_decision_is_an_error(golden_file, weights, tmp_path):
+    """Parameters precede a stream whose slice headers have no extension."""
+    first, *others = access_units(golden_file("vvc/tinyclip128x64_ld_qp37.266").read_bytes())
+    user_data = next(parsed_pictures(golden_file(STREAM).read_bytes())).loop_filter
+    path = tmp_path / "missing.266"
+    path.write_bytes(b"".join([add_sei(first, [SeiMessage(5, LOOP_FILTER_UUID + user_data)], []), *others]))
+    with pytest.raises(FormatError, match="POC 0: the slice header has no extension with the decision"):
+        list(decode_pictures(path, (), LoopFilter(weights)))
+
+
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "error", "words"),
     [
-        ({"arithmetic": "float"}, "was computed in float, which gives other samples on other machines"),
-        ({"bit_depth": 8}, "y, u, v of 8 bit, and the picture has 3 components of 10 bit"),
-        ({"components": ("y",)}, "the filter in the loop filters y, and its weights filter y, u, v"),
+        ({"arithmetic": "float"}, UnsupportedError, "computed in float, which gives other samples on other machines"),
+        ({"components": ("y",)}, FormatError, "the filter in the loop filters y, and its weights filter y, u, v"),
+        ({"weights_id": "0" * 16}, ModelError, "are not the weights that the stream was coded with"),
     ],
 )
-def test_parameters_that_do_not_fit_are_errors(stream, weights, tmp_path, changes, words):
-    signalled = read_message(next(parsed_pictures(stream.read_bytes())).loop_filter, SIZE, None)
-    other = dataclasses.replace(signalled.parameters, **changes)
-    first = write_message(other, signalled.decision, activate=True).payload
-    path = with_messages(stream, tmp_path / "other.266", lambda n, payload: first if n == 0 else payload)
-    with pytest.raises(FormatError, match=words):
+def test_parameters_that_do_not_fit_are_errors(stream, weights, tmp_path, changes, error, words):
+    def other(number, user_data, data):
+        if number == 0:
+            user_data = write_message(dataclasses.replace(read_message(user_data)[0], **changes))
+        return user_data, data
+
+    path = with_messages(stream, tmp_path / "other.266", other)
+    with pytest.raises(error, match=words):
         list(decode_pictures(path, (), LoopFilter(weights)))
 
 
@@ -218,7 +253,7 @@ def test_streams_of_shipped_weights_decode_to_the_pictures_of_the_encoder(vvenc_
     filter_ = load_filter(name)
     with open_video(clip) as video:
         entry = Entry.of(filter_, "own", card=filter_.card, device="cpu")
-        options = {"preset": "faster", "decisions": decisions, "choose": True}
+        options = {"preset": "faster", "decisions": decisions, "choose": True, "picture_hashes": True}
         results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, **options)
     rows = {row.chain: row for row in results.rows}
     coded = VideoFormat(FORMAT.width, FORMAT.height, "420", 10)

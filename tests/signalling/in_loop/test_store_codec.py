@@ -97,6 +97,7 @@ def test_units_hold_the_pictures_before_the_filter(vvenc_library, store, tmp_pat
             tmp_path,
             preset="faster",
             decisions="none",
+            picture_hashes=True,
         )
     (folder,) = tmp_path.glob("coded/b_own_*")
     assert (folder / "stream.266").read_bytes() == unit.path("bitstream").read_bytes()
