@@ -15,14 +15,15 @@ from codecnn.filtering.decisions import (
     apply_decision,
     flag_bits,
     is_off,
-    read_message,
-    write_message,
+    read_parameters,
+    write_parameters,
 )
 from codecnn.pictures.files import Picture
 
 LUMA = LoopParameters("int8", "ab" * 8, 128, ("y",), (0,))
 COLOUR = LoopParameters("int16", "0f" * 8, 16, ("y", "u", "v"), (0, -5, 5))
 SIZE = (150, 270)
+OFF = SignalledDecision({"y": "off"}, {"y": np.zeros((2, 3), np.bool_)}, {"y": 1.0}, 0)
 
 
 def decision(parameters, rng, size=SIZE):
@@ -56,7 +57,7 @@ def test_decisions_are_read_as_they_were_written(parameters, placement):
     for number in range(200):
         written = decision(parameters, rng)
         behind = placement == "behind" or (placement == "by_picture" and number % 3 == 0)
-        again, is_behind = reader.read(writer.write(written, behind=behind), SIZE)
+        again, is_behind = reader.read(writer.write(written, 37, behind=behind), 37, SIZE)
         assert is_behind == (behind and not is_off(written))
         assert (again.modes, again.scales, again.qp_offset) == (written.modes, written.scales, written.qp_offset)
         assert all(np.array_equal(again.flags[name], written.flags[name]) for name in parameters.components)
@@ -67,9 +68,8 @@ def test_decisions_are_read_as_they_were_written(parameters, placement):
 def test_usual_decisions_take_no_byte():
     """A picture that is filtered as a whole, at the scale of the picture before; any other takes one or two bytes."""
     writer = DecisionWriter(LUMA)
-    off = SignalledDecision({"y": "off"}, {"y": np.zeros((2, 3), np.bool_)}, {"y": 1.0}, 0)
-    pictures = [whole(), whole(), whole(301 / 256), whole(301 / 256), off, whole(301 / 256)]
-    assert [len(writer.write(picture)) for picture in pictures] == [0, 0, 2, 0, 1, 0]
+    pictures = [whole(), whole(), whole(301 / 256), whole(301 / 256), OFF, whole(301 / 256)]
+    assert [len(writer.write(picture, 37)) for picture in pictures] == [0, 0, 2, 0, 1, 0]
 
 
 def test_flags_take_the_bits_of_their_estimate():
@@ -79,7 +79,7 @@ def test_flags_take_the_bits_of_their_estimate():
     for share in (0.02, 0.3, 0.5, 0.97):
         flags = rng.random((68, 120)) < share
         written = SignalledDecision({"y": "ctu"}, {"y": flags}, {"y": 1.0}, 0)
-        assert 8 * len(DecisionWriter(parameters).write(written)) == pytest.approx(flag_bits(flags), rel=0.06)
+        assert 8 * len(DecisionWriter(parameters).write(written, 37)) == pytest.approx(flag_bits(flags), rel=0.06)
 
 
 def test_decisions_adapt_from_picture_to_picture():
@@ -87,32 +87,35 @@ def test_decisions_adapt_from_picture_to_picture():
     flags = np.add.outer(np.arange(10), np.arange(17)) % 5 > 0
     written = SignalledDecision({"y": "ctu"}, {"y": flags}, {"y": 1.0}, 0)
     writer = DecisionWriter(dataclasses.replace(LUMA, ctu_size=16))
-    sizes = [len(writer.write(written)) for _ in range(3)]
+    sizes = [len(writer.write(written, 37)) for _ in range(3)]
     assert sizes[2] < sizes[0]
+
+
+def test_key_pictures_have_their_own_probabilities():
+    """If key pictures are filtered and the others are not, as in low delay at high QPs, neither takes a byte."""
+    writer = DecisionWriter(LUMA)
+    sizes = [len(writer.write(OFF if number % 4 else whole(), 45 if number % 4 else 37)) for number in range(16)]
+    assert sizes == [0, 1, *[0] * 14]
 
 
 def test_without_decisions_only_the_place_is_coded():
     parameters = dataclasses.replace(LUMA, qp_offsets=())
-    assert not parameters.pictures_differ
-    assert DecisionWriter(parameters).write(None) == b""
-    assert DecisionReader(parameters).read(b"", SIZE) == (None, False)
+    assert DecisionWriter(parameters).write(None, 37) == b""
+    assert DecisionReader(parameters).read(b"", 37, SIZE) == (None, False)
     parameters = dataclasses.replace(parameters, placement="by_picture")
-    assert parameters.pictures_differ
     writer, reader = DecisionWriter(parameters), DecisionReader(parameters)
     for behind in (False, True, True, False):
-        assert reader.read(writer.write(None, behind=behind), SIZE) == (None, behind)
+        assert reader.read(writer.write(None, 37, behind=behind), 37, SIZE) == (None, behind)
 
 
 @pytest.mark.parametrize("parameters", [LUMA, COLOUR, dataclasses.replace(COLOUR, qp_offsets=())])
 @pytest.mark.parametrize("placement", ["in_loop", "behind", "by_picture"])
 def test_parameters_are_read_as_they_were_written(parameters, placement):
     parameters = dataclasses.replace(parameters, placement=placement)
-    md5 = bytes(range(16))
-    payload = write_message(parameters)
-    assert len(payload) == ceil_div(81 + 7 * len(parameters.qp_offsets), 8)
-    assert read_message(payload) == (parameters, None)
-    assert read_message(write_message(parameters, md5)) == (parameters, md5)
-    assert read_message(write_message(None, md5)) == (None, md5)
+    data = write_parameters(parameters)
+    assert len(data) == 4 + ceil_div(80 + 7 * len(parameters.qp_offsets), 8)
+    for rest in (b"", b"\0\1"):
+        assert read_parameters(data + rest) == (parameters, rest)
 
 
 @pytest.mark.parametrize("names", ["y", "yuv"])
@@ -133,8 +136,8 @@ def test_the_decided_picture_follows_from_the_code(names):
     decided, taken = decide_picture(Picture(tuple(original.values()), 10), picture, candidates, qp=37, ctu=64)
     assert taken.mode == "ctu"
     parameters = LoopParameters("int8", "0" * 16, 64, tuple(names), (0, -5))
-    code = DecisionWriter(parameters).write(taken)
-    read, _ = DecisionReader(parameters).read(code, SIZE)
+    code = DecisionWriter(parameters).write(taken, 37)
+    read, _ = DecisionReader(parameters).read(code, 37, SIZE)
     again = apply_decision(picture, candidates[read.qp_offset], read, 64)
     for a, b in zip(again.planes, decided.planes, strict=True):
         assert a.dtype == b.dtype
@@ -142,37 +145,37 @@ def test_the_decided_picture_follows_from_the_code(names):
     assert abs(8 * len(code) - taken.bits) < 8
 
 
-def test_damaged_messages_are_refused():
-    payload = write_message(COLOUR)
-    with pytest.raises(FormatError, match="ends early"):
-        read_message(payload[:10])
-    with pytest.raises(FormatError, match="has 2 bytes after its parameters"):
-        read_message(payload + b"\0\0")
-    with pytest.raises(FormatError, match="ones in its padding"):
-        read_message(payload[:-1] + bytes([payload[-1] | 1]))
-    with pytest.raises(UnsupportedError, match="has version 1, and codecnn reads version 2"):
-        read_message(b"\x20" + payload[1:])
+def test_damaged_parameters_are_refused():
+    data = write_parameters(LUMA)
+    with pytest.raises(FormatError, match="there are no parameters"):
+        read_parameters(b"CNNg" + data[4:])
+    with pytest.raises(FormatError, match="end early"):
+        read_parameters(data[:10])
+    with pytest.raises(FormatError, match="ones in their padding"):
+        read_parameters(data[:-1] + bytes([data[-1] | 1]))
+    with pytest.raises(UnsupportedError, match="have version 1, and codecnn reads version 2"):
+        read_parameters(data[:4] + b"\x20" + data[5:])
     with pytest.raises(FormatError, match="arithmetic of the filter in the loop is 3"):
-        read_message(bytes([payload[0] | 0b1100]) + payload[1:])
+        read_parameters(data[:4] + bytes([data[4] | 0b11000]) + data[5:])
     with pytest.raises(FormatError, match="place of the filter in the loop is 3"):
-        read_message(bytes([payload[0] | 0b11]) + payload[1:])
+        read_parameters(data[:4] + bytes([data[4] | 0b110]) + data[5:])
 
 
 def test_damaged_decisions_are_refused_or_have_other_values():
     rng = np.random.default_rng(4)
     with pytest.raises(FormatError, match="bits are not those of its values"):
-        DecisionReader(LUMA).read(b"\0", SIZE)
+        DecisionReader(LUMA).read(b"\0", 37, SIZE)
     with pytest.raises(FormatError, match="bits are not those of its values"):
-        DecisionReader(LUMA).read(DecisionWriter(LUMA).write(whole(1.25)) + b"\1", SIZE)
+        DecisionReader(LUMA).read(DecisionWriter(LUMA).write(whole(1.25), 37) + b"\1", 37, SIZE)
     refused = 0
     for _ in range(300):
         written = decision(COLOUR, rng)
-        damaged = bytearray(DecisionWriter(COLOUR).write(written) or b"\0")
+        damaged = bytearray(DecisionWriter(COLOUR).write(written, 37) or b"\0")
         damaged[rng.integers(len(damaged))] ^= 1 << rng.integers(8)
         try:
-            again, _ = DecisionReader(COLOUR).read(bytes(damaged), SIZE)
+            again, _ = DecisionReader(COLOUR).read(bytes(damaged), 37, SIZE)
         except FormatError:
             refused += 1
             continue
-        assert DecisionWriter(COLOUR).write(again) == bytes(damaged) != DecisionWriter(COLOUR).write(written)
+        assert DecisionWriter(COLOUR).write(again, 37) == bytes(damaged) != DecisionWriter(COLOUR).write(written, 37)
     assert refused

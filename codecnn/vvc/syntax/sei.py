@@ -12,7 +12,7 @@ USER_DATA_UNREGISTERED, DECODED_PICTURE_HASH = 5, 132
 """Values of payloadType."""
 
 OUTPUT_MD5_UUID = uuid.UUID("4fa58e53-9017-4b12-b4a9-d21830aa3db4").bytes
-"""uuid_iso_iec_11578 of the MD5 of a picture that is filtered behind the coding loop (docs/reference/loop_filter.md)."""
+"""uuid_iso_iec_11578 of the MD5 of a picture filtered behind the coding loop (docs/reference/loop_filter.md)."""
 
 _START = b"\x00\x00\x00\x01"
 _BEGIN = (*range(12, 18), PH, 20, PREFIX_SEI)

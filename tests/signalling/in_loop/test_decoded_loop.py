@@ -14,10 +14,16 @@ from codecnn.base.errors import FormatError, MissingFileError, ModelError, Unsup
 from codecnn.codec import decode_pictures, read_pictures
 from codecnn.evaluation import Entry
 from codecnn.filtering import QP_OFFSETS, load_filter
-from codecnn.filtering.decisions import DecisionReader, DecisionWriter, LoopParameters, read_message, write_message
+from codecnn.filtering.decisions import (
+    DecisionReader,
+    DecisionWriter,
+    LoopParameters,
+    read_parameters,
+    write_parameters,
+)
 from codecnn.pictures.files import VideoFormat, open_raw, open_video
 from codecnn.signalling.in_loop import LoopFilter, evaluate_in_loop
-from codecnn.vvc.syntax import LOOP_FILTER_UUID, SeiMessage, SliceExtensionWriter, access_units, add_sei
+from codecnn.vvc.syntax import OUTPUT_MD5_UUID, SeiMessage, SliceExtensionWriter, access_units, add_sei
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from tests.helpers.clips import write_clip
 from tests.helpers.commands import result_of
@@ -49,20 +55,12 @@ class Messages:
     decision: bytes | None
 
 
-def with_messages(stream, path, change):
-    """Write the stream with other messages.
-
-    `change` receives the number of a picture, its user data and its decision, and returns user data and decision; None
-    leaves out the user data, or the extension of the slice header.
-    """
+def with_extensions(stream, path, change):
+    """Write the stream with the extensions of slice headers that `change` returns by picture number and extension."""
     writer, written = SliceExtensionWriter(), b""
     units = access_units(stream.read_bytes())
     for number, (picture, unit) in enumerate(zip(parsed_pictures(stream.read_bytes()), units, strict=True)):
-        user_data, decision = change(number, picture.loop_filter, picture.loop_decision)
-        unit = writer.write(unit, decision)
-        unit = b"".join(each for each in units_of(unit) if vvc_type(each) != 23)
-        prefix = [] if user_data is None else [SeiMessage(5, LOOP_FILTER_UUID + user_data)]
-        written += add_sei(unit, prefix, [])
+        written += writer.write(unit, change(number, picture.slice_extension))
     path.write_bytes(written)
     return path
 
@@ -80,11 +78,13 @@ def test_decoded_pictures_are_those_of_the_encoder(stream, weights):
 def test_the_stream_has_the_decisions_and_the_network_that_were_coded(stream, weights, tmp_path):
     reader = None
     for picture, coded in zip(parsed_pictures(stream.read_bytes()), loop_decisions(), strict=True):
-        parameters, md5 = (None, None) if picture.loop_filter is None else read_message(picture.loop_filter)
-        assert (parameters is not None) == (picture.poc == 0)
-        reader = reader or DecisionReader(parameters)
-        decision, behind = reader.read(picture.loop_decision, SIZE)
-        assert behind == (md5 is not None) == (picture.poc in BEHIND)
+        data = picture.slice_extension
+        assert (picture.loop_filter is not None) == (picture.poc == 0)
+        if reader is None:
+            parameters, data = read_parameters(data)
+            reader = DecisionReader(parameters)
+        decision, behind = reader.read(data, picture.slices[0].header.slice_qp_y, SIZE)
+        assert behind == (picture.output_md5 is not None) == (picture.poc in BEHIND)
         assert (decision.modes, decision.scales) == (coded.modes, coded.scales)
         assert decision.qp_offset == coded.qp_offset
         assert all(np.array_equal(decision.flags[name], flags) for name, flags in coded.flags.items())
@@ -140,21 +140,20 @@ def test_intra_pictures_are_filtered_too(stream, weights):
 
 def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
     """A changed scale of the third picture changes this picture and those predicted from it."""
-    reader = writer = None
+    qps = [picture.slices[0].header.slice_qp_y for picture in parsed_pictures(stream.read_bytes())]
+    parameters, first = read_parameters(next(parsed_pictures(stream.read_bytes())).loop_filter)
+    reader, writer = DecisionReader(parameters), DecisionWriter(parameters)
 
-    def changed(number, user_data, data):
-        nonlocal reader, writer
-        if number == 0:
-            parameters, _ = read_message(user_data)
-            reader, writer = DecisionReader(parameters), DecisionWriter(parameters)
-        decision, behind = reader.read(data, SIZE)
+    def changed(number, data):
+        decision, behind = reader.read(data if number else first, qps[number], SIZE)
         if number == 2:
             modes = dict.fromkeys("yuv", "on")
             flags = {name: np.ones_like(each) for name, each in decision.flags.items()}
             decision = dataclasses.replace(decision, modes=modes, flags=flags, scales=dict.fromkeys("yuv", 320 / 256))
-        return user_data, writer.write(decision, behind=behind)
+        code = writer.write(decision, qps[number], behind=behind)
+        return code if number else write_parameters(parameters) + code
 
-    path = with_messages(stream, tmp_path / "changed.266", changed)
+    path = with_extensions(stream, tmp_path / "changed.266", changed)
     states = [picture.hash for picture in decode_pictures(path, (), LoopFilter(weights))]
     assert states[:3] == ["ok", "ok", "differs"]
     assert "ok" not in states[2:]
@@ -162,9 +161,11 @@ def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
 
 def test_a_picture_behind_the_loop_is_compared_with_its_own_md5(stream, weights, tmp_path):
     """Its reference equals the hash in the stream, and the pictures predicted from it stay right."""
-    wrong = with_messages(
-        stream, tmp_path / "wrong.266", lambda n, user, data: (user[:-1] + b"x" if n == 1 else user, data)
-    )
+    units = access_units(stream.read_bytes())
+    kept = b"".join(unit for unit in units_of(units[1]) if vvc_type(unit) != 23)
+    units[1] = add_sei(kept, [SeiMessage(5, OUTPUT_MD5_UUID + bytes(16))], [])
+    wrong = tmp_path / "wrong.266"
+    wrong.write_bytes(b"".join(units))
     pictures = list(decode_pictures(wrong, PLANES, LoopFilter(weights)))
     assert [picture.hash for picture in pictures] == ["ok", "differs", "ok", "ok", "ok"]
 
@@ -172,30 +173,22 @@ def test_a_picture_behind_the_loop_is_compared_with_its_own_md5(stream, weights,
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        (lambda n, user, data: (user[:3] if n == 0 else user, data), FormatError, "POC 0: .* ends early"),
-        (
-            lambda n, user, data: (write_message(None) if n == 0 else user, data),
-            FormatError,
-            "POC 0: the first picture has no parameters",
-        ),
-        (lambda n, user, data: (b"\x20" + user[1:] if n == 0 else user, data), UnsupportedError, "version 1"),
-        (lambda n, user, data: (user, data + b"\1" if n == 2 else data), FormatError, "POC 2: .* not those of its"),
+        (lambda n, data: data if n else data[:8], FormatError, "POC 0: .* end early"),
+        (lambda n, data: data if n else data[:4] + b"\x20" + data[5:], UnsupportedError, "version 1"),
+        (lambda n, data: data + b"\1" if n == 2 else data, FormatError, "POC 2: .* not those of its values"),
     ],
 )
-def test_damaged_messages_are_errors(stream, weights, tmp_path, change, error, words):
-    path = with_messages(stream, tmp_path / "damaged.266", change)
+def test_damaged_extensions_are_errors(stream, weights, tmp_path, change, error, words):
+    path = with_extensions(stream, tmp_path / "damaged.266", change)
     with pytest.raises(error, match=words):
         list(decode_pictures(path, (), LoopFilter(weights)))
 
 
-def test_a_missing_decision_is_an_error(golden_file, weights, tmp_path):
-    """Parameters precede a stream whose slice headers have no extension."""
-    first, *others = access_units(golden_file("vvc/tinyclip128x64_ld_qp37.266").read_bytes())
-    user_data = next(parsed_pictures(golden_file(STREAM).read_bytes())).loop_filter
-    path = tmp_path / "missing.266"
-    path.write_bytes(b"".join([add_sei(first, [SeiMessage(5, LOOP_FILTER_UUID + user_data)], []), *others]))
-    with pytest.raises(FormatError, match="POC 0: the slice header has no extension with the decision"):
-        list(decode_pictures(path, (), LoopFilter(weights)))
+def test_extensions_of_other_streams_are_no_filter(golden_file, tmp_path):
+    stream = golden_file("vvc/tinyclip128x64_ld_qp37.266")
+    path = with_extensions(stream, tmp_path / "other.266", lambda n, _: bytes([n]) * n)
+    assert {picture.hash for picture in decode_pictures(path)} == {"ok"}
+    assert {picture.hash for picture in decode_pictures(path, (), LoopFilter())} == {"ok"}
 
 
 @pytest.mark.parametrize(
@@ -207,12 +200,13 @@ def test_a_missing_decision_is_an_error(golden_file, weights, tmp_path):
     ],
 )
 def test_parameters_that_do_not_fit_are_errors(stream, weights, tmp_path, changes, error, words):
-    def other(number, user_data, data):
-        if number == 0:
-            user_data = write_message(dataclasses.replace(read_message(user_data)[0], **changes))
-        return user_data, data
+    def other(number, data):
+        if number:
+            return data
+        parameters, code = read_parameters(data)
+        return write_parameters(dataclasses.replace(parameters, **changes)) + code
 
-    path = with_messages(stream, tmp_path / "other.266", other)
+    path = with_extensions(stream, tmp_path / "other.266", other)
     with pytest.raises(error, match=words):
         list(decode_pictures(path, (), LoopFilter(weights)))
 

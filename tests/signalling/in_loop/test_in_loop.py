@@ -87,8 +87,8 @@ def test_good_filter_gains_more_in_the_loop(vvenc_library, video, tmp_path):
     assert in_loop.hash_bits == 0
     alone = row["in_loop_stream_alone"]
     assert (alone.bits, alone.message_bits, alone.folder) == (in_loop.bits, 0, in_loop.folder)
-    # The parameters take 37 bytes, and the decisions of three pictures no more than two bytes each.
-    assert 8 * 37 <= in_loop.message_bits <= 8 * (37 + 3 * 2)
+    # The parameters take 15 bytes, and the decisions of three pictures no more than three bytes each.
+    assert 8 * 15 <= in_loop.message_bits <= 8 * (15 + 3 * 3)
     assert rates["in_loop_stream_alone"]["y"] < rates["in_loop"]["y"]
     with open_raw(folder / "pictures.yuv", CODED) as shown:
         psnrs = [psnr(convert(a, 10).y, b.y, 10) for a, b in zip(video, shown, strict=True)]

@@ -35,13 +35,13 @@ def test_data_are_read_again_and_nothing_else_changes(golden_file, tmp_path, nam
     before = list(read_pictures(stream))
     changed, data = extended(stream, [(0, 1, 2, 3, 30, 256)[index % 6] for index in range(len(before))])
     after = list(read_pictures(changed))
-    assert [picture.loop_decision for picture in after] == data
-    assert all(picture.loop_decision is None for picture in before)
+    assert [picture.slice_extension for picture in after] == data
+    assert all(picture.slice_extension is None for picture in before)
     for old, new in zip(before, after, strict=True):
         assert [part.rbsp[part.start :] for part in new.slices] == [part.rbsp[part.start :] for part in old.slices]
         assert (new.poc, new.hashes) == (old.poc, old.hashes)
         # A header ends at a byte, so that an extension takes up to seven bits more or less.
-        added = 8 * (len(new.slices[0].rbsp) - len(old.slices[0].rbsp)) - extension_bits(new.loop_decision)
+        added = 8 * (len(new.slices[0].rbsp) - len(old.slices[0].rbsp)) - extension_bits(new.slice_extension)
         assert -8 < added < 8
     other = tmp_path / "extended.266"
     other.write_bytes(changed)
