@@ -49,10 +49,10 @@ def loop_decisions() -> list[SignalledDecision]:
     full, empty = np.ones_like(edge), np.zeros_like(edge)
     kinds = {"off": empty, "on": full, "edge": edge, "chessboard": chessboard}
     table = [
-        (("on", "on", "on"), (128, 40, 256), 0),
+        (("on", "on", "on"), (128, 48, 256), 0),
         (("edge", "off", "chessboard"), (256, 256, 64), -5),
         (("off", "off", "off"), (256, 256, 256), 0),
-        (("chessboard", "edge", "off"), (16, 100, 256), 5),
+        (("chessboard", "edge", "off"), (16, 96, 256), 5),
         (("off", "on", "edge"), (256, 16, 320), 0),
     ]
     decisions = []

@@ -18,6 +18,7 @@ from .picture import count_decisions as count_decisions
 from .picture import decide_picture as decide_picture
 from .picture import sequence_pays as sequence_pays
 from .picture import write_decisions as write_decisions
+from .rate_distortion import LOOP_SCALE_STEP as LOOP_SCALE_STEP
 from .rate_distortion import choose_flags as choose_flags
 from .rate_distortion import chroma_weight as chroma_weight
 from .rate_distortion import flag_bits as flag_bits

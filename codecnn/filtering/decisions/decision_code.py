@@ -16,7 +16,7 @@ from codecnn.base.errors import FormatError
 from codecnn.filtering.decisions.arithmetic import FlagDecoder, FlagEncoder
 from codecnn.filtering.decisions.parameters import LoopParameters
 from codecnn.filtering.decisions.rate_distortion import (
-    SCALE_BITS,
+    LOOP_SCALE_STEP,
     SCALE_ONE,
     SCALE_RANGE,
     START,
@@ -24,6 +24,7 @@ from codecnn.filtering.decisions.rate_distortion import (
     Mode,
     State,
     context_of,
+    scale_bits,
 )
 
 KEY_QP_OFFSET = 3
@@ -50,7 +51,7 @@ class PictureDecision(Protocol):
 
     @property
     def scales(self) -> Mapping[str, float]:
-        """Factor of the residual of the network, a multiple of 1/256."""
+        """Factor of the residual of the network, a multiple of 1/256; of 1/16 in streams with a filter in the loop."""
 
     @property
     def qp_offset(self) -> int:
@@ -124,7 +125,7 @@ class DecisionWriter:
             scale = round(SCALE_ONE * decision.scales[name])
             encoder.put(first + _SAME_SCALE, scale == self.scales[name])
             if scale != self.scales[name]:
-                encoder.put_bits(scale - SCALE_RANGE[0], int(SCALE_BITS))
+                encoder.put_bits((scale - SCALE_RANGE[0]) // LOOP_SCALE_STEP, scale_bits(LOOP_SCALE_STEP))
                 self.scales[name] = scale
             if mode == "ctu":
                 values = decision.flags[name].ravel().tolist()
@@ -188,7 +189,7 @@ class DecisionReader:
             modes[name] = "on" if decoder.get(first + _WHOLE) else "ctu"
             scale = self._writer.scales[name]
             if not decoder.get(first + _SAME_SCALE):
-                scale = SCALE_RANGE[0] + decoder.get_bits(int(SCALE_BITS))
+                scale = SCALE_RANGE[0] + LOOP_SCALE_STEP * decoder.get_bits(scale_bits(LOOP_SCALE_STEP))
                 if scale > SCALE_RANGE[1]:
                     raise FormatError(
                         f"the scale of the filter in the loop is {scale}/256, more than {SCALE_RANGE[1]}/256"

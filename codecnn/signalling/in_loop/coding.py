@@ -21,6 +21,7 @@ from codecnn.filtering import (
     slice_type_plane,
     write_decisions,
 )
+from codecnn.filtering.decisions import LOOP_SCALE_STEP
 from codecnn.pictures.files import Picture, Video, VideoFormat, convert, create_video, open_raw
 from codecnn.pictures.metrics import mse
 from codecnn.signalling.in_loop.encoder import code_in_loop
@@ -307,7 +308,7 @@ def decider(entry: Entry, form: VideoFormat, decisions: Decisions, ctu: int) -> 
 
     def decide(original: Picture, decoded: Picture, coded: CodedPicture | LoopPicture) -> Filtered:
         auxiliary = slice_type_plane(entry.filter.planes, coded.slice_type, form)
-        return filter_and_decide(entry.filter, original, decoded, coded.qp, auxiliary, decisions, ctu)
+        return filter_and_decide(entry.filter, original, decoded, coded.qp, auxiliary, decisions, ctu, LOOP_SCALE_STEP)
 
     return decide
 

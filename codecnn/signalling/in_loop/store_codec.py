@@ -24,6 +24,7 @@ from codecnn.filtering import (
     slice_type_plane,
     write_decisions,
 )
+from codecnn.filtering.decisions import LOOP_SCALE_STEP
 from codecnn.filtering.integer import find_integers, is_integer
 from codecnn.models import weights_path
 from codecnn.pictures.files import Picture, VideoFormat, create_video, open_raw
@@ -139,7 +140,9 @@ class InLoopCodec:
                 before_filter.write(picture)
                 original = originals[next(numbers)]
                 planes = slice_type_plane(filter_.planes, coded.slice_type, form)
-                filtered = filter_and_decide(filter_, original, picture, coded.qp, planes, self.decisions, ctu)
+                filtered = filter_and_decide(
+                    filter_, original, picture, coded.qp, planes, self.decisions, ctu, LOOP_SCALE_STEP
+                )
                 decisions.extend([filtered.decision] if filtered.decision else [])
                 messages.put(filtered, coded.slice_type, coded.qp)
                 return filtered.picture
