@@ -1,8 +1,7 @@
 """Code of the decisions on the pictures of a stream: arithmetic coding that adapts from picture to picture.
 
-docs/reference/loop_filter.md has the syntax. Every element is coded such that 1 stands for what is usual, and the
-code word of a picture ends with its last bit that is 1. A picture that is filtered as the pictures before thus takes
-no byte.
+docs/reference/loop_filter.md has the syntax. A code word ends with its last bit that is 1. The more probable values of
+all bins give a code word of zeros, so that a picture that is filtered as those before takes no byte.
 """
 
 from collections.abc import Mapping
@@ -51,7 +50,7 @@ class PictureDecision(Protocol):
 
     @property
     def scales(self) -> Mapping[str, float]:
-        """Factor of the residual of the network, a multiple of 1/256; of 1/16 in streams with a filter in the loop."""
+        """Factor of the residual of the network, a multiple of 1/16 in streams and of 1/256 elsewhere."""
 
     @property
     def qp_offset(self) -> int:

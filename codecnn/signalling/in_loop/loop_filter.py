@@ -87,7 +87,7 @@ class LoopFilter:
         form = VideoFormat(width, height, CHROMA_FORMATS[picture.sps.sps_chroma_format_idc], depth)
         decoded = Picture(tuple(plane.astype(form.dtype) for plane in planes), depth)
         filtered = self._filtered(picture, decoded, form, self._decisions.parameters, decision)
-        proven = picture.output_md5 in (None, output_md5(filtered))
+        proven = picture.output_md5 is None or picture.output_md5 == output_md5(filtered)
         reference = decoded if behind else filtered
         return HookedPicture(list(reference.planes), list(filtered.planes), proven)
 

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codecnn.base.errors import UnsupportedError
 from codecnn.filtering import QP_OFFSETS, Decisions, Filtered, LoopParameters, PictureFilter, Placement
 from codecnn.filtering.decisions import ID_DIGITS, Arithmetic, DecisionWriter, is_off, write_parameters
 from codecnn.filtering.integer import ExactFilter
 from codecnn.pictures.files import Picture
 from codecnn.vvc.syntax import (
+    MAX_EXTENSION_BYTES,
     OUTPUT_MD5_UUID,
     USER_DATA_UNREGISTERED,
     SeiMessage,
@@ -102,11 +104,19 @@ class MessageWriter:
 
         Returns:
             Bits of parameters and decision in the slice header.
+
+        Raises:
+            UnsupportedError: Parameters and decision do not fit into a slice header.
         """
         parameters = b""
         if slice_type == "I":
             self._decisions, parameters = DecisionWriter(self.parameters), write_parameters(self.parameters)
         extension = parameters + self._decisions.write(filtered.decision, slice_qp, behind=behind is not None)
+        if len(extension) > MAX_EXTENSION_BYTES:
+            raise UnsupportedError(
+                f"parameters and decision of a picture take {len(extension)} bytes, more than the "
+                f"{MAX_EXTENSION_BYTES} of a slice header extension: code with a larger CTU size"
+            )
         prefix, suffix = [], []
         if self.picture_hashes:
             reference = filtered.picture if behind is None else behind

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -172,7 +172,7 @@ class LoopResults(_Record):
     (`bd_rate_per_sequence`). A mean is None if a sequence has no BD-rate; `notes` states the reason.
     """
 
-    schema_version: int = 1
+    schema_version: Literal[2] = 2
     label: str = LABEL
     decisions: str
     settings: dict[str, Any]

@@ -17,7 +17,7 @@ from codecnn.evaluation import (
     table_row,
 )
 from codecnn.pictures.metrics import psnr_yuv_611
-from codecnn.signalling.in_loop.results import LoopModel, LoopResults, LoopRow
+from codecnn.signalling.in_loop.results import LoopResults, LoopRow
 
 LOOP_CHAINS = {"post_filter": "post-filter, of the library's encoder", "in_loop": "in the loop"}
 """Chains of an evaluation in the loop that become a table each, with the label of the table."""
@@ -37,9 +37,7 @@ def loop_tables(content: dict[str, Any]) -> tuple[Table, ...]:
 
 
 def _loop_table(results: LoopResults, model: str, chain: str) -> Table:
-    # Files of earlier versions do not describe the filters.
-    unknown = LoopModel(weights_sha256=None, kmac_per_pixel=None, parameters=None, device="")
-    facts = results.models.get(model, unknown)
+    facts = results.models[model]
     points = _loop_points([row for row in results.rows if row.model == model], chain)
     notes: list[str] = []
     rows = tuple(_loop_rows(points, notes))

@@ -31,6 +31,7 @@ from .slice_data import BLOCK_COLUMNS as BLOCK_COLUMNS
 from .slice_data import coding_units as coding_units
 from .slice_data import parsed_ctus as parsed_ctus
 from .slice_data import transform_blocks as transform_blocks
+from .slice_extension import MAX_EXTENSION_BYTES as MAX_EXTENSION_BYTES
 from .slice_extension import SliceExtensionWriter as SliceExtensionWriter
 from .slice_extension import extension_bits as extension_bits
 from .sps import CHROMA_FORMATS as CHROMA_FORMATS

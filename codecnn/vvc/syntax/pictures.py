@@ -77,9 +77,9 @@ class ParsedPicture(NamedTuple):
 
     @property
     def loop_filter(self) -> bytes | None:
-        """Parameters of a filter in the coding loop and what follows them; None if the picture has no parameters."""
+        """Parameters of a filter in the coding loop and the bytes after them; None unless an intra picture has them."""
         extension = self.slice_extension
-        return extension if extension is not None and extension.startswith(LOOP_FILTER_MARKER) else None
+        return extension if extension and extension.startswith(LOOP_FILTER_MARKER) and self.is_intra else None
 
     @property
     def slice_extension(self) -> bytes | None:

@@ -22,6 +22,9 @@ from codecnn.vvc.syntax.pps import PictureParameterSet
 from codecnn.vvc.syntax.slice_header import SliceHeader
 from codecnn.vvc.syntax.sps import SequenceParameterSet
 
+MAX_EXTENSION_BYTES = 256
+"""Largest value of sh_slice_header_extension_length."""
+
 
 def extension_bits(data: bytes) -> int:
     """Return the bits that data take in a slice header: their number as ue(v), and the bytes."""
@@ -44,17 +47,17 @@ class SliceExtensionWriter:
 
         Args:
             access_unit: The NAL units of a picture, with start codes.
-            data: At most 256 bytes.
+            data: At most `MAX_EXTENSION_BYTES` bytes.
 
         Returns:
             The access unit with the data.
 
         Raises:
-            FormatError: The access unit is damaged, or there are more than 256 bytes.
+            FormatError: The access unit is damaged, or there are too many bytes.
             UnsupportedError: A PPS has extension data, before which the flag is not found.
         """
-        if len(data) > 256:
-            raise FormatError(f"a slice header extension holds 256 bytes, not {len(data)}")
+        if len(data) > MAX_EXTENSION_BYTES:
+            raise FormatError(f"a slice header extension holds {MAX_EXTENSION_BYTES} bytes, not {len(data)}")
         written, header = b"", None
         starts = [*re.finditer(rb"\x00?\x00\x00\x01", access_unit)]
         ends = [*(match.start() for match in starts[1:]), len(access_unit)]
