@@ -61,8 +61,7 @@ class FilterOptions(RawVideo, NetworkComputation):
         option(
             "--effort",
             kind=Literal["fast", "normal", "best"],
-            shown="normal",
-            help="Time that a picture may take, without -m.",
+            help="Time that a picture may take, without -m (default: normal).",
         ),
     ] = None
     encode: Annotated[
