@@ -166,7 +166,7 @@ def test_card_names_the_filter_of_the_training_data(store, tmp_path):
     (seen,) = card.trained_on
     assert seen.in_loop == store.units[0].in_loop.model_dump()
     (results,) = evaluate([Entry("one", card, FloatFilter(model))], store, "val", tmp_path / "out")
-    label = "measured on the reconstruction before the in-loop filter (coded with low_cost_5.vvc in the loop)"
+    label = "measured on the reconstruction before the in-loop filter (coded with low_cost_5 in the loop)"
     assert results.label == label
 
 
