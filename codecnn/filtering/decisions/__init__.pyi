@@ -1,5 +1,6 @@
 from .arithmetic import FlagDecoder as FlagDecoder
 from .arithmetic import FlagEncoder as FlagEncoder
+from .decision_code import KEY_QP_OFFSET as KEY_QP_OFFSET
 from .decision_code import DecisionReader as DecisionReader
 from .decision_code import DecisionWriter as DecisionWriter
 from .decision_code import PictureDecision as PictureDecision

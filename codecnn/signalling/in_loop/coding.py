@@ -21,7 +21,7 @@ from codecnn.filtering import (
     slice_type_plane,
     write_decisions,
 )
-from codecnn.filtering.decisions import LOOP_SCALE_STEP
+from codecnn.filtering.decisions import KEY_QP_OFFSET, LOOP_SCALE_STEP
 from codecnn.pictures.files import Picture, Video, VideoFormat, convert, create_video, open_raw
 from codecnn.pictures.metrics import mse
 from codecnn.signalling.in_loop.encoder import code_in_loop
@@ -45,9 +45,6 @@ STREAM, PICTURES, LOG, CARD = "stream.266", "pictures.yuv", "log.txt", "card.jso
 
 BEHIND = "behind.266"
 """The stream without the filter and the messages of the filter behind the loop, in the folder of the stream with it."""
-
-KEY_QP_OFFSET = 3
-"""Largest offset of a key picture's slice QP to that of the sequence; the other inter pictures have 5 or more."""
 
 PLACES: dict[str, Callable[[CodedPicture, int], bool]] = {
     "key": lambda coded, qp: coded.slice_type == "I" or coded.qp - qp <= KEY_QP_OFFSET,
