@@ -27,7 +27,7 @@ from codecnn.filtering.decisions.rate_distortion import (
 )
 
 KEY_QP_OFFSET = 3
-"""Largest offset of a key picture's slice QP to that of the intra picture; other inter pictures have 5 or more."""
+"""Largest offset of a key picture's slice QP to that of the intra picture; others of libvvenc have 4 or more."""
 
 _PICTURE_ON, _IN_LOOP, _OFFSET = 0, 2, 4
 """Contexts of a picture: two for other pictures and key pictures, and six for the elements of the QP offset."""
