@@ -57,9 +57,13 @@ class FilterOptions(RawVideo, NetworkComputation):
         ),
     ] = None
     effort: Annotated[
-        Literal["fast", "normal", "best"],
-        option("--effort", kind=Literal["fast", "normal", "best"], help="Time that a picture may take, without -m."),
-    ] = "normal"
+        Literal["fast", "normal", "best"] | None,
+        option(
+            "--effort",
+            kind=Literal["fast", "normal", "best"],
+            help="Time that a picture may take, without -m (default: normal).",
+        ),
+    ] = None
     encode: Annotated[
         str | None,
         option(

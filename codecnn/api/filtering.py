@@ -118,7 +118,7 @@ def filter(options: FilterOptions) -> FilteredFile:  # noqa: A001
         return extension("signalling.filter_carried")(options)  # type: ignore[no-any-return]
     if options.qp is None:
         check_lossy(source)
-    choice = choose_weights(source, options.effort)
+    choice = choose_weights(source, options.effort or "normal")
     if options.exact is None and is_coded(source) and probe_stream(source).format.bit_depth > _INTEGER_BIT_DEPTH:
         options = replace(options, exact=False)
     with _converted(source, None):
@@ -388,6 +388,8 @@ def _check_combination(options: FilterOptions) -> None:
     """Raise ConfigError for options that do not fit together."""
     if options.update is not None and options.model is None:
         raise ConfigError("--update needs weights, those that it was made for: name them with -m")
+    if options.effort is not None and str(options.model or AUTO) != AUTO:
+        raise ConfigError(f"--effort chooses the weights, and -m names {options.model}: leave out one of them")
     if options.original is None:
         reason = "needs --original: decisions are made against the original pictures"
         if options.decisions_file is not None:
@@ -408,6 +410,7 @@ def _check_carried(options: FilterOptions) -> None:
         "--update": options.update,
         "--exact or --float": options.exact,
         "--encode": options.encode,
+        "--effort": options.effort,
     }
     if given := [name for name, value in unfit.items() if value is not None]:
         raise ConfigError(f"{options.source} carries a filter, and {given[0]} needs weights: name them with -m")

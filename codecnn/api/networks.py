@@ -101,8 +101,8 @@ class ExportOptions:
             "--loss",
             minimum=0.0,
             group=INTEGERS,
-            help="Largest loss of int8 in dB on the calibration pictures, e.g. 0.002; inf uses 8 bits everywhere "
-            "(default: 0.004).",
+            help="Largest loss in dB on the calibration pictures by the tensors of int8 that stay bytes, e.g. 0.002; "
+            "the others get 12 or 13 bits, whose loss comes on top; inf uses 8 bits everywhere (default: 0.004).",
         ),
     ] = None
     patch: Annotated[

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -176,10 +176,15 @@ def print_tables(tables: "Sequence[JvetTable]") -> None:
             out.print(note, markup=False, soft_wrap=True)
 
 
-def print_loop(results: Any) -> None:
-    """Print the BD-rates of filters in and behind the loop: a row a sequence, Y, U and V in %."""
+def print_loop(results: Any, heads: Mapping[str, str]) -> None:
+    """Print the BD-rates of filters in and behind the loop: a row a sequence, Y, U and V in %.
+
+    Args:
+        results: The results.
+        heads: Heads of the columns by chain.
+    """
     for model, means in results.bd_rate.items():
-        table = Table("BD-rate Y / U / V", *(chain.replace("_", " ") for chain in means))
+        table = Table("BD-rate Y / U / V", *(heads[chain] for chain in means))
         for name, chains in [*results.bd_rate_per_sequence[model].items(), ("mean", means)]:
             table.add_row(name, *(" / ".join(map(_percent, rates.values())) for rates in chains.values()))
         print_table(table)

@@ -255,7 +255,7 @@ def show_exported(options: ExportOptions, facts: dict[str, Any], as_json: bool) 
     kind = "folder" if options.form == "hub" else "file"
     facts = {"model": str(options.model), "format": options.form, kind: str(options.output), **facts}
     if not as_json and options.form == "hub":
-        facts["integers"] = ", ".join(facts["integers"]) or "none"
+        facts["integers"] = facts["integers"] and (", ".join(facts["integers"]) or "none")
         if facts["licence"] == UNKNOWN_LICENCE:
             facts["licence"] += ": state yours in README.md before you share the folder"
     for name, value in facts.items():

@@ -13,7 +13,6 @@ from .decisions import count_decisions as count_decisions
 from .decisions import decide_picture as decide_picture
 from .decisions import sequence_pays as sequence_pays
 from .decisions import write_decisions as write_decisions
-from .decisions import write_message as write_message
 from .function_filter import FunctionFilter as FunctionFilter
 from .function_filter import function_name as function_name
 from .graph_filter import GraphFilter as GraphFilter

@@ -83,6 +83,7 @@ def filter_and_decide(
     beside: Mapping[str, Any],
     decisions: Decisions,
     ctu_size: int,
+    scale_step: int = 1,
 ) -> Filtered:
     """Filter a decoded picture and decide as an encoder that knows the original.
 
@@ -94,6 +95,7 @@ def filter_and_decide(
         beside: Auxiliary planes.
         decisions: Kind of decisions.
         ctu_size: Width of a CTU in luma samples.
+        scale_step: Distance of the scales in units of 1/256.
 
     Returns:
         The filtered picture, the time that the network took at the slice QP, and the decision.
@@ -108,7 +110,7 @@ def filter_and_decide(
     for offset in QP_OFFSETS[decisions] if "qp" in filter_.planes else ():
         if offset and 0 <= qp + offset <= MAX_QP:
             samples_by_offset[offset] = filter_.samples(decoded, qp + offset, beside)
-    picture, decision = decide_picture(original, decoded, samples_by_offset, qp=qp, ctu=ctu_size)
+    picture, decision = decide_picture(original, decoded, samples_by_offset, qp=qp, ctu=ctu_size, scale_step=scale_step)
     return Filtered(picture, network, seconds, decision)
 
 

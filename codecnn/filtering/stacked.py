@@ -222,6 +222,13 @@ def _stacked(content: bytes, model: FilterNetwork, layout: _Layout, card: Card) 
     return stacked
 
 
+_QP_LINES = """\
+qp = str(arguments.get("qp", {default}))
+if not qp.isdecimal():
+    raise vs.Error(f"qp is {{qp}}: give the QP of the slices as a number, as in -a qp=32")
+qp = int(qp)
+"""
+
 _SCRIPT = '''\
 """{title}
 
@@ -309,7 +316,7 @@ def _script(path: Path, layout: _Layout, model: FilterNetwork, card: Card) -> st
         network=path.name,
         qp_argument=" -a qp=32" if takes_qp else "",
         qp_help=f"; qp, that of its slices, {low} to {high}" if takes_qp else "",
-        qp_line=f'qp = int(arguments.get("qp", {default}))\n' if takes_qp else "",
+        qp_line=_QP_LINES.format(default=default) if takes_qp else "",
         format_check=" or clip.format.name[:6] != 'YUV420'" if colour else "",
         formats="YUV 4:2:0 of integers" if colour else "grey or YUV of integers",
         stride=model.stride,

@@ -46,7 +46,8 @@ def write_shared(weights: Path, folder: Path) -> dict[str, Any]:
         folder: Folder to write into.
 
     Returns:
-        "weights", "licence" and "integers" (the integer forms that are shared too) of the folder.
+        "weights", "licence" and "integers" (the integer forms that are shared too; None if the weights are integers)
+        of the folder.
 
     Raises:
         MissingFileError: The weights or a card do not exist.
@@ -63,7 +64,8 @@ def write_shared(weights: Path, folder: Path) -> dict[str, Any]:
     integers = [file.name for file in files[2::2]]
     licence = UNKNOWN_LICENCE if path_of_sha256(str(card.sha256)) is None else SHIPPED_LICENCE
     write_text(folder / README, model_card(weights.stem, weights.name, card, licence, integers))
-    return {"weights": weights.name, "licence": licence, "integers": integers}
+    is_float = weights.name == f"{stem_of_forms(weights.name)}.safetensors"
+    return {"weights": weights.name, "licence": licence, "integers": integers if is_float else None}
 
 
 def _checked_card(weights: Path) -> Card:

@@ -308,14 +308,14 @@ def path_of_sha256(sha256: str) -> Path | None:
     """Find weights of a filter network that have a name, integer forms included.
 
     Args:
-        sha256: SHA-256 of the weights file in hexadecimal digits.
+        sha256: First hexadecimal digits of the SHA-256 of the weights file, or all of them.
 
     Returns:
         The weights file, or None.
     """
     files = sorted(FOLDER.glob("*.safetensors"))
     files += [path for name in EXTRA for path in sorted(EXTRA_FOLDER.glob(f"{name}.*safetensors"))]
-    return next((path for path in files if read_json(card_path(path)).get("sha256") == sha256), None)
+    return next((path for path in files if str(read_json(card_path(path)).get("sha256")).startswith(sha256)), None)
 
 
 def _find(stem: str) -> ShippedWeights | None:

@@ -52,7 +52,6 @@ class LoopOptions(RawVideo, NetworkComputation):
     ] = QPS
     frames: Frames = None
     fps: Fps = None
-    step: Annotated[int, option("--step", minimum=1, group=CODING, help="Use every N-th picture.")] = 1
     preset: Annotated[
         str, option("--preset", group=CODING, help="Encoder preset, e.g. faster, fast, medium, slow.")
     ] = "medium"
@@ -79,6 +78,15 @@ class LoopOptions(RawVideo, NetworkComputation):
             group=MEASUREMENT,
             help="Code in more passes, with some pictures filtered in the loop and the others behind it, and choose "
             "the best place for each sequence and QP.",
+        ),
+    ] = False
+    picture_hashes: Annotated[
+        bool,
+        option(
+            "--picture-hashes",
+            group=CODING,
+            help="Write MD5s of the filtered pictures into the streams, with which `codecnn decode` compares its own; "
+            "BD-rates do not count their bits.",
         ),
     ] = False
     progress: Annotated[
@@ -122,7 +130,7 @@ def evaluate_in_loop(options: LoopOptions) -> "LoopResults":
     library = find_library(options.library)
     claim_results(output, LOOP_FILES)
     entries = load_entries(weights, options.exact, options.precision, options.device, options.tile)
-    form = options.raw_format() | {"fps": options.fps, "frames": options.frames, "step": options.step}
+    form = options.raw_format() | {"fps": options.fps, "frames": options.frames}
     with ExitStack() as stack:
         videos = {path.stem: stack.enter_context(open_video(path, **form)) for path in paths}
         return run_evaluation(
@@ -134,5 +142,6 @@ def evaluate_in_loop(options: LoopOptions) -> "LoopResults":
             preset=options.preset,
             decisions=options.decisions,
             choose=options.choose,
+            picture_hashes=options.picture_hashes,
             progress=options.progress,
         )

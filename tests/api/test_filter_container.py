@@ -36,6 +36,11 @@ def test_pictures_are_those_of_a_file_of_pictures(video: Path, tmp_path: Path) -
         assert all(np.array_equal(a, b) for a, b in zip(ours.planes, plain.planes, strict=True))
 
 
+def test_effort_and_weights_exclude_each_other(video: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--effort chooses the weights, and -m names low_cost_5: leave out one"):
+        codecnn.filter(video, tmp_path / "out.mkv", model="low_cost_5", effort="fast")
+
+
 def test_an_interrupted_filtering_continues(video: Path, tmp_path: Path) -> None:
     whole, output = tmp_path / "whole.mkv", tmp_path / "out.mkv"
     codecnn.filter(video, whole, effort="fast")

@@ -167,7 +167,7 @@ def test_evaluation_in_the_loop_is_merged(tmp_path):
     """In the loop, 10 % fewer bits and 1.5 dB more both count; behind the decoder, only the quality does."""
     rows = []
     for index, qp in enumerate((42, 37, 32, 27)):
-        facts = {"name": "clip", "model": "half", "qp": qp, "pictures": 2, "flag_bits": 0, "pictures_off": 0}
+        facts = {"name": "clip", "model": "half", "qp": qp, "pictures": 2, "pictures_off": 0}
         facts |= {"used": True, "seconds_per_picture": 0.25, "encoder_seconds_per_picture": 1.5, "folder": "x"}
         for chain, bits, gain in (("without", 1.0, 0.0), ("post_filter", 1.0, 1.5), ("in_loop", 0.9, 1.5)):
             psnrs = dict.fromkeys(("psnr_y", "psnr_u", "psnr_v"), 30 + 3 * index + gain)

@@ -126,7 +126,7 @@ def test_tables_of_picture_types_state_the_reason(tmp_path):
 def test_figures_in_the_loop_state_the_reason(tmp_path):
     rows = []
     for index, qp in enumerate(QPS):
-        facts = {"name": "clip", "model": "half", "qp": qp, "pictures": 1, "flag_bits": 0, "pictures_off": 0}
+        facts = {"name": "clip", "model": "half", "qp": qp, "pictures": 1, "pictures_off": 0}
         facts |= {"used": True, "seconds_per_picture": 0.1, "folder": "x", "bits": 1000 * 2**index}
         for chain, gain in (("without", 0.0), ("post_filter", 1.0), ("in_loop", 1.0)):
             level = 30 + 3 * index + gain

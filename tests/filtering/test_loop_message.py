@@ -1,4 +1,4 @@
-"""The message of a filter in the coding loop: its syntax, its size, and the picture that its decision gives."""
+"""Parameters and decisions of a filter in the coding loop: their syntax, their size, and the picture that they give."""
 
 import dataclasses
 
@@ -7,13 +7,23 @@ import pytest
 
 from codecnn.base.division import ceil_div
 from codecnn.base.errors import FormatError, UnsupportedError
-from codecnn.filtering import LoopParameters, decide_picture, write_message
-from codecnn.filtering.decisions import SignalledDecision, SignalledPicture, apply_decision, flag_bits, read_message
+from codecnn.filtering import LoopParameters, decide_picture
+from codecnn.filtering.decisions import (
+    DecisionReader,
+    DecisionWriter,
+    SignalledDecision,
+    apply_decision,
+    flag_bits,
+    is_off,
+    read_parameters,
+    write_parameters,
+)
 from codecnn.pictures.files import Picture
 
-LUMA = LoopParameters("int8", "ab" * 32, 10, 128, ("y",), (0,))
-COLOUR = LoopParameters("int16", "0f" * 32, 8, 16, ("y", "u", "v"), (0, -5, 5))
+LUMA = LoopParameters("int8", "ab" * 8, 128, ("y",), (0,))
+COLOUR = LoopParameters("int16", "0f" * 8, 16, ("y", "u", "v"), (0, -5, 5))
 SIZE = (150, 270)
+OFF = SignalledDecision({"y": "off"}, {"y": np.zeros((2, 3), np.bool_)}, {"y": 1.0}, 0)
 
 
 def decision(parameters, rng, size=SIZE):
@@ -27,28 +37,39 @@ def decision(parameters, rng, size=SIZE):
         else (rng.random((rows, columns)) < rng.choice([0.05, 0.5, 0.9]))
         for name, mode in modes.items()
     }
-    scales = {name: 1.0 if mode == "off" else rng.choice([16, 100, 256, 320]) / 256 for name, mode in modes.items()}
+    scales = {name: 1.0 if mode == "off" else rng.choice([16, 96, 256, 320]) / 256 for name, mode in modes.items()}
     off = set(modes.values()) == {"off"}
     return SignalledDecision(modes, flags, scales, 0 if off else int(rng.choice(parameters.qp_offsets or (0,))))
 
 
+def whole(scale=1.0):
+    """Return the decision that filters all of a luma picture of SIZE."""
+    return SignalledDecision({"y": "on"}, {"y": np.ones((2, 3), np.bool_)}, {"y": scale}, 0)
+
+
+@pytest.mark.parametrize("placement", ["in_loop", "behind", "by_picture"])
 @pytest.mark.parametrize("parameters", [LUMA, COLOUR], ids=["luma", "colour"])
-def test_decisions_are_read_as_they_were_written(parameters):
+def test_decisions_are_read_as_they_were_written(parameters, placement):
     rng = np.random.default_rng(1)
+    parameters = dataclasses.replace(parameters, placement=placement)
+    writer, reader = DecisionWriter(parameters), DecisionReader(parameters)
     seen = set()
     for number in range(200):
         written = decision(parameters, rng)
-        active = parameters if number % 3 else None
-        message = write_message(parameters, written, activate=active is None)
-        read = read_message(message.payload, SIZE, active)
-        again = read.decision
-        assert (read.parameters, read.output_md5) == (parameters, None)
+        behind = placement == "behind" or (placement == "by_picture" and number % 3 == 0)
+        again, is_behind = reader.read(writer.write(written, 37, behind=behind), 37, SIZE)
+        assert is_behind == (behind and not is_off(written))
         assert (again.modes, again.scales, again.qp_offset) == (written.modes, written.scales, written.qp_offset)
         assert all(np.array_equal(again.flags[name], written.flags[name]) for name in parameters.components)
-        parameter_bits = 0 if active else 273 + 7 * len(parameters.qp_offsets)
-        assert len(message.payload) == ceil_div(5 + parameter_bits + message.decision_bits, 8)
         seen |= set(written.modes.values())
     assert seen == {"off", "on", "ctu"}
+
+
+def test_usual_decisions_take_no_byte():
+    """A picture that is filtered as a whole, at the scale of the picture before; others take one."""
+    writer = DecisionWriter(LUMA)
+    pictures = [whole(), whole(), whole(304 / 256), whole(304 / 256), OFF, whole(304 / 256)]
+    assert [len(writer.write(picture, 37)) for picture in pictures] == [0, 0, 1, 0, 1, 0]
 
 
 def test_flags_take_the_bits_of_their_estimate():
@@ -58,45 +79,47 @@ def test_flags_take_the_bits_of_their_estimate():
     for share in (0.02, 0.3, 0.5, 0.97):
         flags = rng.random((68, 120)) < share
         written = SignalledDecision({"y": "ctu"}, {"y": flags}, {"y": 1.0}, 0)
-        bits = write_message(parameters, written, activate=False).decision_bits - 3
-        assert bits == pytest.approx(flag_bits(flags), rel=0.06)
+        assert 8 * len(DecisionWriter(parameters).write(written, 37)) == pytest.approx(flag_bits(flags), rel=0.06)
 
 
-def test_a_message_without_decisions_has_no_decision_bits():
+def test_decisions_adapt_from_picture_to_picture():
+    """Equal maps of flags take less in the third picture than in the first."""
+    flags = np.add.outer(np.arange(10), np.arange(17)) % 5 > 0
+    written = SignalledDecision({"y": "ctu"}, {"y": flags}, {"y": 1.0}, 0)
+    writer = DecisionWriter(dataclasses.replace(LUMA, ctu_size=16))
+    sizes = [len(writer.write(written, 37)) for _ in range(3)]
+    assert sizes[2] < sizes[0]
+
+
+def test_key_pictures_have_their_own_probabilities():
+    """If key pictures are filtered and the others are not, as in low delay at high QPs, neither takes a byte."""
+    writer = DecisionWriter(LUMA)
+    sizes = [len(writer.write(OFF if number % 4 else whole(), 45 if number % 4 else 37)) for number in range(16)]
+    assert sizes == [0, 1, *[0] * 14]
+
+
+def test_without_decisions_only_the_place_is_coded():
     parameters = dataclasses.replace(LUMA, qp_offsets=())
-    first = write_message(parameters, None, activate=True)
-    assert read_message(first.payload, SIZE, None) == SignalledPicture(parameters, None, None)
-    later = write_message(parameters, None, activate=False)
-    assert (later.decision_bits, len(later.payload)) == (0, 1)
-    assert read_message(later.payload, SIZE, parameters) == SignalledPicture(parameters, None, None)
+    assert DecisionWriter(parameters).write(None, 37) == b""
+    assert DecisionReader(parameters).read(b"", 37, SIZE) == (None, False)
+    parameters = dataclasses.replace(parameters, placement="by_picture")
+    writer, reader = DecisionWriter(parameters), DecisionReader(parameters)
+    for behind in (False, True, True, False):
+        assert reader.read(writer.write(None, 37, behind=behind), 37, SIZE) == (None, behind)
 
 
-@pytest.mark.parametrize("offsets", [(), (0, -5, 5)])
-@pytest.mark.parametrize("placement", ["behind", "by_picture"])
-def test_pictures_behind_the_loop_carry_their_md5(placement, offsets):
-    """The MD5 follows the flags, of which the last zeros are left out."""
-    rng = np.random.default_rng(5)
-    parameters = dataclasses.replace(COLOUR, placement=placement, qp_offsets=offsets)
-    for number in range(100):
-        written = decision(parameters, rng) if offsets else None
-        is_on = written is None or set(written.modes.values()) != {"off"}
-        is_behind = is_on and (placement == "behind" or number % 2 == 0)
-        md5 = rng.bytes(16) if is_behind else None
-        message = write_message(parameters, written, activate=False, output_md5=md5)
-        read = read_message(message.payload, SIZE, parameters)
-        assert read.output_md5 == md5
-        if written is None:
-            assert message.decision_bits == (placement == "by_picture")
-        else:
-            assert read.decision.modes == written.modes
-            assert all(np.array_equal(read.decision.flags[name], written.flags[name]) for name in "yuv")
-        if is_behind:
-            with pytest.raises(FormatError):
-                read_message(message.payload[:10], SIZE, parameters)
+@pytest.mark.parametrize("parameters", [LUMA, COLOUR, dataclasses.replace(COLOUR, qp_offsets=())])
+@pytest.mark.parametrize("placement", ["in_loop", "behind", "by_picture"])
+def test_parameters_are_read_as_they_were_written(parameters, placement):
+    parameters = dataclasses.replace(parameters, placement=placement)
+    data = write_parameters(parameters)
+    assert len(data) == 4 + ceil_div(80 + 7 * len(parameters.qp_offsets), 8)
+    for rest in (b"", b"\0\1"):
+        assert read_parameters(data + rest) == (parameters, rest)
 
 
 @pytest.mark.parametrize("names", ["y", "yuv"])
-def test_the_decided_picture_follows_from_the_message(names):
+def test_the_decided_picture_follows_from_the_code(names):
     """Edges of the picture inside a CTU included; the network helps in one half only."""
     rng = np.random.default_rng(3)
     shapes = {"y": SIZE, "u": (75, 135), "v": (75, 135)}
@@ -110,34 +133,51 @@ def test_the_decided_picture_follows_from_the_message(names):
         samples[name] = np.clip(repaired, 0, 1023)
     picture = Picture(tuple(decoded.values()), 10)
     candidates = {0: samples, -5: {name: plane + 1 for name, plane in samples.items()}}
-    decided, taken = decide_picture(Picture(tuple(original.values()), 10), picture, candidates, qp=37, ctu=64)
+    decided, taken = decide_picture(
+        Picture(tuple(original.values()), 10), picture, candidates, qp=37, ctu=64, scale_step=16
+    )
     assert taken.mode == "ctu"
-    parameters = LoopParameters("int8", "0" * 64, 10, 64, tuple(names), (0, -5))
-    message = write_message(parameters, taken, activate=True)
-    read = read_message(message.payload, SIZE, None).decision
+    parameters = LoopParameters("int8", "0" * 16, 64, tuple(names), (0, -5))
+    code = DecisionWriter(parameters).write(taken, 37)
+    read, _ = DecisionReader(parameters).read(code, 37, SIZE)
     again = apply_decision(picture, candidates[read.qp_offset], read, 64)
     for a, b in zip(again.planes, decided.planes, strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
-    assert abs(message.decision_bits - taken.bits) < 4
+    assert abs(8 * len(code) - taken.bits) < 8
 
 
-def test_damaged_messages_are_refused():
+def test_damaged_parameters_are_refused():
+    data = write_parameters(LUMA)
+    with pytest.raises(FormatError, match="there are no parameters"):
+        read_parameters(b"CNNg" + data[4:])
+    with pytest.raises(FormatError, match="end early"):
+        read_parameters(data[:10])
+    with pytest.raises(FormatError, match="ones in their padding"):
+        read_parameters(data[:-1] + bytes([data[-1] | 1]))
+    with pytest.raises(UnsupportedError, match="have version 1, and codecnn reads version 2"):
+        read_parameters(data[:4] + b"\x20" + data[5:])
+    with pytest.raises(FormatError, match="arithmetic of the filter in the loop is 3"):
+        read_parameters(data[:4] + bytes([data[4] | 0b11000]) + data[5:])
+    with pytest.raises(FormatError, match="place of the filter in the loop is 3"):
+        read_parameters(data[:4] + bytes([data[4] | 0b110]) + data[5:])
+
+
+def test_damaged_decisions_are_refused_or_have_other_values():
     rng = np.random.default_rng(4)
-    whole = write_message(COLOUR, decision(COLOUR, rng), activate=True).payload
-    with pytest.raises(FormatError, match="ends early"):
-        read_message(whole[:20], SIZE, None)
-    with pytest.raises(FormatError, match="has no parameters"):
-        read_message(write_message(COLOUR, decision(COLOUR, rng), activate=False).payload, SIZE, None)
-    with pytest.raises(UnsupportedError, match="has version 9, and codecnn reads version 1"):
-        read_message(b"\x90" + whole[1:], SIZE, None)
-    off = SignalledDecision(dict.fromkeys("yuv", "off"), {}, {}, 0)
-    with pytest.raises(FormatError, match="more bits than its decision"):
-        read_message(write_message(COLOUR, off, activate=True).payload + b"\x01", SIZE, None)
+    with pytest.raises(FormatError, match="bits are not those of its values"):
+        DecisionReader(LUMA).read(b"\0", 37, SIZE)
+    with pytest.raises(FormatError, match="bits are not those of its values"):
+        DecisionReader(LUMA).read(DecisionWriter(LUMA).write(whole(1.25), 37) + b"\1", 37, SIZE)
+    refused = 0
     for _ in range(300):
-        damaged = bytearray(whole)
+        written = decision(COLOUR, rng)
+        damaged = bytearray(DecisionWriter(COLOUR).write(written, 37) or b"\0")
         damaged[rng.integers(len(damaged))] ^= 1 << rng.integers(8)
         try:
-            read_message(bytes(damaged), SIZE, None)
+            again, _ = DecisionReader(COLOUR).read(bytes(damaged), 37, SIZE)
         except FormatError:
+            refused += 1
             continue
+        assert DecisionWriter(COLOUR).write(again, 37) == bytes(damaged) != DecisionWriter(COLOUR).write(written, 37)
+    assert refused

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -110,6 +111,20 @@ def test_a_traced_network_in_float32_and_float16(tmp_path):
     assert 1e-5 < export_stacked(tmp_path / "h.onnx", model, card, half=True)["largest_difference"] < 2 / 1024
     export_stacked(tmp_path / "n.onnx", as_filter_network(own_networks.Net()), card)
     compile((tmp_path / "n.vpy").read_text(), "n.vpy", "exec")
+
+
+@pytest.mark.parametrize(("text", "error"), [("37", None), ("abc", "qp is abc: give the QP"), ("-1", "qp is -1: give")])
+def test_the_script_refuses_a_qp_that_is_no_number(tmp_path, text, error):
+    export_stacked(tmp_path / "n.onnx", *load_model("low_cost_5"))
+    script = (tmp_path / "n.vpy").read_text()
+    lines = script[script.index("qp = str(") : script.index("provider =")]
+    names = {"arguments": {"qp": text}, "vs": SimpleNamespace(Error=ValueError)}
+    if error is None:
+        exec(lines, names)
+        assert names["qp"] == 37
+    else:
+        with pytest.raises(ValueError, match=error):
+            exec(lines, names)
 
 
 @pytest.fixture(scope="module")

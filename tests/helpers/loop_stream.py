@@ -14,7 +14,7 @@ from codecnn.filtering import Filtered, load_filter, slice_type_plane
 from codecnn.filtering.decisions import SignalledDecision, apply_decision
 from codecnn.filtering.integer import save_integer
 from codecnn.pictures.files import Picture, VideoFormat, open_raw
-from codecnn.signalling.in_loop import code_in_loop, loop_parameters, picture_messages
+from codecnn.signalling.in_loop import MessageWriter, code_in_loop, loop_parameters
 from tests.helpers.golden import sources
 from tests.helpers.integer_zoo import formula_eight
 
@@ -49,10 +49,10 @@ def loop_decisions() -> list[SignalledDecision]:
     full, empty = np.ones_like(edge), np.zeros_like(edge)
     kinds = {"off": empty, "on": full, "edge": edge, "chessboard": chessboard}
     table = [
-        (("on", "on", "on"), (128, 40, 256), 0),
+        (("on", "on", "on"), (128, 48, 256), 0),
         (("edge", "off", "chessboard"), (256, 256, 64), -5),
         (("off", "off", "off"), (256, 256, 256), 0),
-        (("chessboard", "edge", "off"), (16, 100, 256), 5),
+        (("chessboard", "edge", "off"), (16, 96, 256), 5),
         (("off", "on", "edge"), (256, 16, 320), 0),
     ]
     decisions = []
@@ -80,8 +80,9 @@ def write_loop_network(folder: Path) -> Path:
 def code_loop_stream(library, weights: Path, folder: Path) -> None:
     """Code loop.266, and write the MD5 of the pictures that the encoder outputs into loop.md5."""
     filter_ = load_filter(weights)
-    parameters = loop_parameters(filter_, filter_.card.sha256, 10, "full", CTU_SIZE, "by_picture")
-    decisions, messages, digest = loop_decisions(), [], hashlib.md5()
+    parameters = loop_parameters(filter_, filter_.card.sha256, "full", CTU_SIZE, "by_picture")
+    messages = MessageWriter(parameters, picture_hashes=True)
+    decisions, digest = loop_decisions(), hashlib.md5()
 
     def filter_picture(coded, decoded: Picture) -> Picture:
         decision = decisions[coded.poc]
@@ -90,13 +91,12 @@ def code_loop_stream(library, weights: Path, folder: Path) -> None:
         picture = apply_decision(decoded, samples, decision, CTU_SIZE)
         behind = decoded if coded.poc in BEHIND else None
         filtered = Filtered(picture, picture, 0.0, decision)
-        added = picture_messages(parameters, filtered, coded.slice_type, behind)
-        messages.append(([added.message], [added.picture_hash]))
+        messages.put(filtered, coded.slice_type, coded.qp, behind)
         for plane in picture.planes:
             digest.update(plane.astype("<u2").tobytes())
         return picture if behind is None else behind
 
     settings = CodecSettings(qp=QP, preset="faster", configuration="ldb", ctu_size=128)
     with open_raw(loop_clip(folder), FORMAT) as video:
-        code_in_loop(library, video, FORMAT, settings, folder / "loop.266", filter_picture, None, messages.__getitem__)
+        code_in_loop(library, video, FORMAT, settings, folder / "loop.266", filter_picture, None, messages.add)
     (folder / "loop.md5").write_text(f"{digest.hexdigest()}\n")

@@ -42,6 +42,13 @@ def head_and_text(folder):
     return yaml.safe_load(head), text
 
 
+def test_integers_alone_have_no_further_forms(run, tmp_path):
+    status, text, _ = run("export", "-m", f"{SHIPPED}.int8", "--format", "hub", "-o", tmp_path / "int8")
+    assert status == 0
+    assert not [line for line in text.splitlines() if line.startswith("integers")]
+    assert codecnn.export(SHIPPED, tmp_path / "float", form="hub")["integers"] == ["low_cost_5.vvc.int8.safetensors"]
+
+
 def test_the_folder_has_weights_integers_and_a_model_card(shared):
     names = {path.name for path in shared.iterdir()}
     form = [f"low_cost_5.vvc{suffix}" for suffix in (".safetensors", ".json", ".int8.safetensors", ".int8.json")]

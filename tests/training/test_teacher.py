@@ -152,7 +152,7 @@ def test_teacher_in_bfloat16(tiny_store, weights):
     assert Teacher(quick, "cpu").key != Teacher(plain, "cpu").key
 
 
-def test_only_missing_pictures_are_computed(tiny_store, weights):
+def test_only_missing_pictures_are_computed(tiny_store, weights, capsys):
     teacher = Teacher(TeacherSettings(weights=weights), "cpu")
     units = teacher.teach(tiny_store.units)
     paths = [unit.path("teacher") for unit in units]
@@ -160,7 +160,9 @@ def test_only_missing_pictures_are_computed(tiny_store, weights):
     before = paths[0].read_bytes()
     times = [path.stat().st_mtime_ns for path in paths]
     paths[0].unlink()
+    capsys.readouterr()
     teacher.teach(tiny_store.units)
+    assert "teacher: 0 of 1 units are filtered" in capsys.readouterr().err
     assert paths[0].read_bytes() == before
     assert [path.stat().st_mtime_ns for path in paths[1:]] == times[1:]
     other = Teacher(TeacherSettings(weights=weights[:1]), "cpu")

@@ -16,17 +16,17 @@ from codecnn.codec.encoders.jvet_log import parse_log
 from codecnn.codec.encoders.libvvenc import encode_argv
 from codecnn.codec.ffmpeg import decode_stream
 from codecnn.evaluation import Entry
-from codecnn.filtering import Decisions, Filtered, LoopParameters
+from codecnn.filtering import Decisions, Filtered
 from codecnn.pictures.files import Picture, Video, VideoFormat, convert, create_video, ffmpeg_path, open_raw, run
 from codecnn.pictures.metrics import psnr
 from codecnn.signalling.in_loop import (
     LoopPicture,
     LoopRow,
     LoopStream,
+    MessageWriter,
     check_in_loop,
     loop_parameters,
     make_rows,
-    picture_messages,
 )
 from codecnn.signalling.in_loop.coding import decider, filter_behind, loop_picture
 from codecnn.signalling.in_loop.encoder import LoopFilter
@@ -89,36 +89,31 @@ def closed_loop(
     form, ctu = coded_format(video.format, settings), settings.ctu_size
     assert ctu is not None
     decide = decider(entry, form, decisions, ctu)
-    parameters = loop_parameters(entry.filter, entry.card.sha256, form.bit_depth, decisions, ctu)
+    parameters = loop_parameters(entry.filter, entry.card.sha256, decisions, ctu)
 
     def unfiltered(_: Picture, decoded: Picture, __: CodedPicture) -> Filtered:
         return Filtered(decoded, decoded, 0.0)
 
     plain, inputs, plain_psnr = _code_chain(video, settings, unfiltered, None, progress)
-    post_filtered, _ = filter_behind(video, inputs, plain, decide, parameters, lambda: None)
-    looped, inputs, looped_psnr = _code_chain(video, settings, decide, parameters, progress)
+    post_filtered, _ = filter_behind(video, inputs, plain, decide, MessageWriter(parameters), lambda: None)
+    looped, inputs, looped_psnr = _code_chain(video, settings, decide, MessageWriter(parameters), progress)
     if before is not None:
         with atomic_path(before) as part, create_video(part, form) as out:
             for picture in inputs:
                 out.write(picture)
     first, second, third = (
-        LoopStream(_without_messages(pictures), sum(picture.bits for picture in pictures), Path())
+        LoopStream(tuple(pictures), sum(picture.bits for picture in pictures), Path())
         for pictures in (plain, post_filtered, looped)
     )
     rows = make_rows(name, entry.name, settings.qp, (first, second, third), form, decisions, Path())
     return ClosedLoop(tuple(rows), min(plain_psnr, looped_psnr))
 
 
-def _without_messages(pictures: Iterable[LoopPicture]) -> tuple[LoopPicture, ...]:
-    """Return pictures of an approximated loop, which no stream carries, without bits of messages and hashes."""
-    return tuple(picture.model_copy(update={"message_bits": 0, "hash_bits": 0}) for picture in pictures)
-
-
 def _code_chain(
     video: Video,
     settings: CodecSettings,
     decide: Callable[[Picture, Picture, CodedPicture], Filtered],
-    parameters: LoopParameters | None,
+    messages: MessageWriter | None,
     progress: Callable[[], None],
 ) -> tuple[list[LoopPicture], list[Picture], float]:
     """Code with `decide` in the loop; returns picture records, inputs of the filter, and the PSNR of the references."""
@@ -128,9 +123,9 @@ def _code_chain(
     def filter_(coded: CodedPicture, decoded: Picture) -> Picture:
         filtered = decide(video[coded.poc], decoded, coded)
         picture = loop_picture(coded, video[coded.poc], filtered)
-        if parameters is not None:
-            added = picture_messages(parameters, filtered, coded.slice_type)
-            picture = picture.model_copy(update={"flag_bits": added.decision_bits})
+        if messages is not None:
+            bits = messages.put(filtered, coded.slice_type, coded.qp)
+            picture = picture.model_copy(update={"message_bits": bits})
         pictures.append(picture)
         inputs.append(decoded)
         progress()

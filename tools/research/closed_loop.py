@@ -70,15 +70,15 @@ def main() -> int:
     print(f"{'QP':>4} {'post':>8} {'loop':>8} {'bits':>8}  reference")
     for qp, loop in zip(qps, loops, strict=True):
         chains = {row.chain: row for row in loop.rows}
-        plain, post_filter, in_loop = (chains[chain] for chain in CHAINS[:3])
-        ratio = 100 * ((in_loop.bits + in_loop.flag_bits) / plain.bits - 1)
+        plain, post_filter, in_loop = (chains[chain] for chain in ("without", "post_filter", "in_loop"))
+        ratio = 100 * ((in_loop.bits + in_loop.message_bits) / plain.bits - 1)
         gains = " ".join(f"{(row.psnr_y or 0) - (plain.psnr_y or 0):+8.4f}" for row in (post_filter, in_loop))
         unused = "" if in_loop.used else ", coded without the filter"
         print(f"{qp:4} {gains} {ratio:+7.2f}%  {loop.reference_psnr:.1f} dB{unused}")
-    rates = {chain: rates_of(rows, chain, notes) for chain in CHAINS[1:4]}
+    rates = {chain: rates_of(rows, chain, notes) for chain in CHAINS if chain not in ("without", "chosen")}
     for chain, rate in rates.items():
         cells = " / ".join("-" if value is None else f"{value:+.2f}" for value in rate.values())
-        print(f"BD-rate {chain.replace('_', ' ')}: {cells} % (Y / U / V)")
+        print(f"BD-rate {CHAINS[chain]}: {cells} % (Y / U / V)")
     notes = list(dict.fromkeys(notes))
     for note in notes:
         print(note)

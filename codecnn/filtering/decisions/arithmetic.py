@@ -1,4 +1,4 @@
-"""Arithmetic coding of CTU flags with adaptive contexts: the engine of H.266 clause 9.3.4.3 for a few bins."""
+"""Arithmetic coding of flags with adaptive contexts: the engine of H.266 clause 9.3.4.3 for a few bins."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -48,6 +48,11 @@ class FlagEncoder:
         while self.interval < 256:
             self.low, self.interval, self.shifts = 2 * self.low, 2 * self.interval, self.shifts + 1
 
+    def put_bits(self, value: int, count: int) -> None:
+        """Code an unsigned number of `count` bits that are all equally probable (bypass, clause 9.3.4.3.4)."""
+        self.low = (self.low << count) + value * self.interval
+        self.shifts += count
+
     def bits(self) -> str:
         """Return the shortest code word of the flags so far as zeros and ones; zeros at its end are left out."""
         size = OFFSET_BITS + self.shifts
@@ -57,10 +62,6 @@ class FlagEncoder:
             if word < self.low + self.interval:
                 return f"{word >> zeros:0{size - zeros}b}".rstrip("0") if word else ""
         raise AssertionError("the interval has no number")
-
-    def restart(self) -> None:
-        """Set all contexts to a probability of one half, for the next component."""
-        self.states = [START] * 3
 
 
 class FlagDecoder:
@@ -77,10 +78,6 @@ class FlagDecoder:
         self._interval = FIRST_RANGE
         self.states = list(states)
 
-    def restart(self) -> None:
-        """Set all contexts to a probability of one half, for the next component."""
-        self.states = [START] * 3
-
     def get(self, context: int) -> bool:
         """Decode one flag with a context (clauses 9.3.4.3.2 and 9.3.4.3.3)."""
         state = self.states[context]
@@ -93,10 +90,21 @@ class FlagDecoder:
             self._interval = less
         self.states[context] = next_state(state, value)
         while self._interval < 256:
-            bit = self._bits[self._position : self._position + 1] == "1"
-            self._offset, self._interval, self._position = (
-                2 * self._offset + bit,
-                2 * self._interval,
-                self._position + 1,
-            )
+            self._shift()
+            self._interval *= 2
         return value
+
+    def get_bits(self, count: int) -> int:
+        """Decode an unsigned number of `count` bits that are all equally probable (clause 9.3.4.3.4)."""
+        value = 0
+        for _ in range(count):
+            self._shift()
+            value *= 2
+            if self._offset >= self._interval:
+                self._offset -= self._interval
+                value += 1
+        return value
+
+    def _shift(self) -> None:
+        bit = self._bits[self._position : self._position + 1] == "1"
+        self._offset, self._position = 2 * self._offset + bit, self._position + 1

@@ -4,7 +4,7 @@ A picture signals these bits: one flag that says whether the filter is used at a
 number of offsets, rounded up), and for each component:
 
 - its mode: off (1 bit), on (2) or by CTU (2); with one component only on and by CTU exist, 1 bit each;
-- unless it is off, its scale: 1 bit for a scale of 1, or 1 + 9 bits for another scale;
+- unless it is off, its scale: 1 bit for a scale of 1, or 1 + 9 bits for another scale (`scale_bits`);
 - by CTU the flags, which cost `flag_bits`.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.codec import write_block_values
-from codecnn.filtering.decisions.message import PictureDecision
+from codecnn.filtering.decisions.decision_code import PictureDecision
 from codecnn.filtering.decisions.rate_distortion import (
     SCALE_ONE,
     SCALE_RANGE,
@@ -86,7 +86,13 @@ class Decision:
 
 
 def decide_picture(
-    original: Picture, decoded: Picture, filtered: Mapping[int, Picture | Planes], *, qp: int, ctu: int = 128
+    original: Picture,
+    decoded: Picture,
+    filtered: Mapping[int, Picture | Planes],
+    *,
+    qp: int,
+    ctu: int = 128,
+    scale_step: int = 1,
 ) -> tuple[Picture, Decision]:
     """Decide on the filter of one picture as an encoder that knows the original.
 
@@ -103,6 +109,8 @@ def decide_picture(
             planes that are not the planes of `decoded`.
         qp: Slice QP of the picture.
         ctu: Width of a CTU in luma samples.
+        scale_step: Distance of the scales in units of 1/256: 1, or `LOOP_SCALE_STEP` for streams with a filter in the
+            loop.
 
     Returns:
         The picture as decided, and the decision.
@@ -130,6 +138,7 @@ def decide_picture(
             weight=1.0 if name == "y" else chroma_weight(qp),
             lambda_=lambda_,
             peak=2**decoded.bit_depth - 1,
+            scale_step=scale_step,
         )
         for name in names
     }

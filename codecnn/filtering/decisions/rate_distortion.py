@@ -27,6 +27,8 @@ SCALE_ONE = 256
 """Scale of the residual that stands for 1: scales have 8 fractional bits."""
 SCALE_RANGE = (16, 320)
 """Smallest and largest scale: 0.0625 and 1.25."""
+LOOP_SCALE_STEP = 16
+"""Distance of the scales in streams with a filter in the loop, 1/16: 20 scales instead of 305."""
 
 _CHROMA_QP = ((17, 17), (22, 23), (34, 35), (42, 39))
 """Pairs of a luma QP and its chroma QP: 4:2:0 in the JVET common test conditions, and libvvenc's default."""
@@ -36,8 +38,6 @@ _SHIFTS = (2, 5)
 """Adaptation shifts of the two estimates for shiftIdx 0, which most contexts of VVC's alf_ctb_flag have."""
 _BEAM = 16
 """Number of partial flag maps that are kept during the search; with fewer the best map is missed more often."""
-SCALE_BITS = 9.0
-"""Bits that signal one of the 305 scales."""
 _RIDGE = 0.1
 """Regularisation in sample², which pulls the scale towards 1 where there is hardly a residual to estimate it from."""
 
@@ -97,6 +97,11 @@ def flag_bits(flags: BoolArray) -> float:
         bits += _bits(states[context], value)
         states[context] = next_state(states[context], value)
     return bits
+
+
+def scale_bits(step: int) -> int:
+    """Return the bits that signal one of the scales from `SCALE_RANGE` with a distance of `step`: 9 for 1, 5 for 16."""
+    return ((SCALE_RANGE[1] - SCALE_RANGE[0]) // step).bit_length()
 
 
 def choose_flags(gains: npt.NDArray[np.float64], lambda_: float) -> BoolArray:
@@ -207,13 +212,22 @@ class Component:
         weight: Weight of the component's squared error relative to luma's.
         lambda_: Squared error that equals the cost of one bit.
         peak: Largest sample value.
+        scale_step: Distance of the scales in units of 1/256.
     """
 
     def __init__(
-        self, original: Array, decoded: Array, ctu_size: int, *, weight: float, lambda_: float, peak: int
+        self,
+        original: Array,
+        decoded: Array,
+        ctu_size: int,
+        *,
+        weight: float,
+        lambda_: float,
+        peak: int,
+        scale_step: int = 1,
     ) -> None:
         self.original, self.decoded, self.ctu_size = original, decoded, ctu_size
-        self.weight, self.lambda_, self.peak = weight, lambda_, peak
+        self.weight, self.lambda_, self.peak, self.scale_step = weight, lambda_, peak, scale_step
         # Arrays are computed CTU row by CTU row, so that the intermediate ones stay in the processor's caches.
         self.bands = [slice(start, start + ctu_size) for start in range(0, len(decoded), ctu_size)]
         self.errors = self._squared_errors(decoded)
@@ -240,7 +254,7 @@ class Component:
             for band in self.bands:
                 full[band] = scale_residual(self.decoded[band], samples[band], scale, self.peak)
             errors = self._squared_errors(full)
-            bits = mode_bits + (1.0 if scale == SCALE_ONE else 1.0 + SCALE_BITS)
+            bits = mode_bits + (1.0 if scale == SCALE_ONE else 1.0 + scale_bits(self.scale_step))
             yield Choice("on", np.ones_like(errors, np.bool_), scale, full, bits, self.weight * float(errors.sum()))
             flags = choose_flags(self.weight * (self.errors - errors), self.lambda_)
             mask = flags.repeat(self.ctu_size, axis=0).repeat(self.ctu_size, axis=1)[: full.shape[0], : full.shape[1]]
@@ -248,13 +262,18 @@ class Component:
             plane = np.where(mask, full, self.decoded)
             yield Choice("ctu", flags, scale, plane, bits + flag_bits(flags), distortion)
 
-        scales = {SCALE_ONE, residual_scale(*sums.sum(axis=(1, 2)))}
+        scales = {SCALE_ONE, self._scale(sums.sum(axis=(1, 2)))}
         choices = [choice for scale in sorted(scales) for choice in choices_at(scale)]
         # The scale of the whole picture also accounts for CTUs where the filter does harm. The scale fitted to the CTUs
         # that are on is better for them. Flags and scale could be optimised in turn further; this stops after a round.
         best = min((choice for choice in choices if choice.mode == "ctu"), key=lambda choice: choice.cost(self.lambda_))
-        refined = residual_scale(*sums[:, best.flags].sum(axis=1))
+        refined = self._scale(sums[:, best.flags].sum(axis=1))
         return choices if refined in scales else [*choices, *choices_at(refined)]
+
+    def _scale(self, sums: Floats) -> int:
+        """Return the least-squares scale, rounded to the distance of the scales, for the arguments of the function."""
+        lowest = SCALE_RANGE[0]
+        return lowest + self.scale_step * round((residual_scale(*sums) - lowest) / self.scale_step)
 
     def _squared_errors(self, plane: Array) -> Floats:
         """Sum the squared differences from the original in each CTU, (CTU rows, CTU columns); sums are exact."""

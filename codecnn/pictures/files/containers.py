@@ -81,6 +81,8 @@ class Encoding:
             raise ConfigError(f'--encode {text!r} names no encoder: use e.g. "libx265 -crf 16"') from None
         if wrong := next((option for option in options if _REFUSED.fullmatch(option)), None):
             raise ConfigError(f"--encode takes options of the encoder only, such as -crf 16, not {wrong}")
+        if options and re.fullmatch(r"-[a-zA-Z].*", options[-1]):
+            raise ConfigError(f"--encode {text!r}: {options[-1]} has no value: write it behind, as in -crf 16")
         # Encoders of graphics cards are left out of the proposals.
         known = ffmpeg_encoders(ffmpeg_path())
         if encoder not in known:

@@ -119,8 +119,8 @@ def probe_stream(path: Path | str) -> StreamInfo:
     if finished.returncode:
         if data[:2].tobytes() == _TEMPORAL_DELIMITER:
             raise FormatError(f"{path} {_no_parameters('av1')}")
-        raw = "; if it holds raw samples, end its name in .yuv" if parse_name(path).width else ""
-        raise FormatError(f"{path} is not a video that ffmpeg can read: {error_line(report)}{raw}")
+        raw = "if it holds raw samples, end its name in .yuv" if parse_name(path).width else "name a video or a picture"
+        raise FormatError(f"{path} is not a video that ffmpeg can read: {error_line(report)}; {raw}")
     # The stream is searched in the description of the output. That of the input includes the file's name, which may
     # contain text that looks like such a line.
     stream = _STREAM_LINE.search(report, report.rfind("\nOutput #0, framecrc"))

@@ -24,5 +24,8 @@ def show_loop(options: LoopOptions, results: "LoopResults", as_json: bool) -> No
     if as_json:
         print_json(results.model_dump())
         return
-    print_loop(results)
+    from codecnn.signalling.in_loop import CHAINS, COUNTED
+
+    print_loop(results, CHAINS)
+    out.print(COUNTED)
     out.print(f"Streams and pictures: {Path(options.output) / 'coded'}", soft_wrap=True)

@@ -15,29 +15,29 @@ from codecnn.filtering import (
     Decision,
     Decisions,
     Filtered,
-    LoopParameters,
     Placement,
     filter_and_decide,
     sequence_pays,
     slice_type_plane,
     write_decisions,
 )
+from codecnn.filtering.decisions import KEY_QP_OFFSET, LOOP_SCALE_STEP
 from codecnn.pictures.files import Picture, Video, VideoFormat, convert, create_video, open_raw
 from codecnn.pictures.metrics import mse
 from codecnn.signalling.in_loop.encoder import code_in_loop
-from codecnn.signalling.in_loop.loop_filter import PictureMessages, loop_parameters, picture_messages
+from codecnn.signalling.in_loop.messages import MessageWriter, loop_parameters
 from codecnn.signalling.in_loop.results import (
     LoopPicture,
     LoopStream,
 )
 from codecnn.signalling.in_loop.store_codec import check_in_loop
 from codecnn.signalling.in_loop.vvenc_library import VvencLibrary
-from codecnn.vvc.syntax import SeiMessage, access_units, add_sei
+from codecnn.vvc.syntax import access_units
 
 CTU_SIZE = 128
 """CTU size in luma samples of the encoder and of the decisions, as in the evaluation in all intra."""
 
-SCHEMA = 4
+SCHEMA = 5
 """Schema version of coded streams; raise it together with that of the cells (`CELL_SCHEMA`)."""
 
 STREAM, PICTURES, LOG, CARD = "stream.266", "pictures.yuv", "log.txt", "card.json"
@@ -45,9 +45,6 @@ STREAM, PICTURES, LOG, CARD = "stream.266", "pictures.yuv", "log.txt", "card.jso
 
 BEHIND = "behind.266"
 """The stream without the filter and the messages of the filter behind the loop, in the folder of the stream with it."""
-
-KEY_QP_OFFSET = 3
-"""Largest offset of a key picture's slice QP to that of the sequence; the other inter pictures have 5 or more."""
 
 PLACES: dict[str, Callable[[CodedPicture, int], bool]] = {
     "key": lambda coded, qp: coded.slice_type == "I" or coded.qp - qp <= KEY_QP_OFFSET,
@@ -60,8 +57,8 @@ PLAIN_NOTE = "A VVC stream without MD5: any decoder outputs the pictures in pict
 
 LOOPED_NOTE = (
     "This stream decodes only with the filter in the loop: `codecnn decode` filters each picture with the weights that "
-    "are named here, as the SEI messages of the stream say (docs/reference/loop_filter.md). Any other decoder "
-    "outputs the first picture unfiltered and drifts from the second one on; the MD5 in the stream differs."
+    "are named here, as the stream says (docs/reference/loop_filter.md). Any other decoder outputs the first picture "
+    "unfiltered and drifts from the second one on."
 )
 """Note in the card of a stream with a filter in the loop."""
 
@@ -95,12 +92,14 @@ class Coder:
         library: libvvenc.
         folder: Parent of the folders of the streams.
         decisions: "none", "ctu" or "full".
+        picture_hashes: Add MD5s of the pictures to streams with a filter.
         progress: Called once a picture.
     """
 
     library: VvencLibrary
     folder: Path
     decisions: Decisions
+    picture_hashes: bool
     progress: Callable[[], None]
 
     def plain(self, sequence: HashedVideo, settings: CodecSettings) -> LoopStream:
@@ -127,16 +126,16 @@ class Coder:
             ModelError: The network needs planes that the callback of the encoder does not provide.
         """
         form = coded_format(sequence.video.format, settings)
-        behind = self._parameters(sequence, settings, entry, "behind")
+        behind = self._messages(settings, entry, "behind")
         decide = self._decider(sequence, settings, entry)
 
         def fill(folder: Path) -> dict[str, Any]:
             with open_raw(plain.folder / PICTURES, form) as decoded:
-                pictures, messages = filter_behind(
-                    sequence.video, decoded, plain.pictures, decide, behind, self.progress
-                )
-            if messages:
-                _write_behind(plain.folder / STREAM, folder / BEHIND, messages)
+                pictures, pays = filter_behind(sequence.video, decoded, plain.pictures, decide, behind, self.progress)
+            if pays:
+                units = access_units((plain.folder / STREAM).read_bytes())
+                (folder / BEHIND).write_bytes(b"".join(behind.add(number, unit) for number, unit in enumerate(units)))
+                pictures = _with_bits(pictures, behind)
             return {"post_filter": [picture.model_dump() for picture in pictures]}
 
         folder = self._filtered_folder(sequence, settings, entry, "in_loop", fill)
@@ -155,12 +154,11 @@ class Coder:
         """
         return _read_stream(self._filtered_folder(sequence, settings, entry, place, lambda _: {}))
 
-    def _parameters(
-        self, sequence: HashedVideo, settings: CodecSettings, entry: Entry, placement: Placement
-    ) -> LoopParameters:
+    def _messages(self, settings: CodecSettings, entry: Entry, placement: Placement) -> MessageWriter:
         assert settings.ctu_size is not None
-        depth = coded_format(sequence.video.format, settings).bit_depth
-        return loop_parameters(entry.filter, entry.card.sha256, depth, self.decisions, settings.ctu_size, placement)
+        sha256 = entry.card.sha256
+        parameters = loop_parameters(entry.filter, sha256, self.decisions, settings.ctu_size, placement)
+        return MessageWriter(parameters, picture_hashes=self.picture_hashes)
 
     def _decider(self, sequence: HashedVideo, settings: CodecSettings, entry: Entry) -> Decide:
         assert settings.ctu_size is not None
@@ -190,20 +188,21 @@ class Coder:
         form, ctu = coded_format(sequence.video.format, settings), settings.ctu_size
         assert ctu is not None
         key = self._key(sequence, settings) | entry.cache_key | {"decisions": self.decisions, "ctu": ctu}
+        key |= {"picture_hashes": self.picture_hashes}
         in_loop = PLACES.get(place)
         placement: Placement = "in_loop" if in_loop is None else "by_picture"
         if in_loop is not None:
             key |= {"place": place}
-        parameters = self._parameters(sequence, settings, entry, placement)
+        messages = self._messages(settings, entry, placement)
         decide = self._decider(sequence, settings, entry)
 
         def fill(folder: Path) -> dict[str, Any]:
             facts = further(folder)
-            card, all_decisions = self._code(sequence, settings, folder, decide, parameters, in_loop)
+            card, all_decisions = self._code(sequence, settings, folder, decide, messages, in_loop)
             if all_decisions:
                 write_decisions(folder / DECISIONS_FILE, all_decisions, form.width, form.height, ctu)
             weights = {"name": entry.name, "network": entry.card.network, "sha256": entry.card.sha256}
-            weights["arithmetic"] = parameters.arithmetic
+            weights["arithmetic"] = messages.parameters.arithmetic
             timing: dict[str, Any] = {"device": entry.device, "threads": cpu_threads()}
             timing |= {} if entry.runtime is None else {"runtime": entry.runtime.as_json()}
             return {"note": LOOPED_NOTE, "weights": weights, "place": place} | facts | card | timing
@@ -253,17 +252,17 @@ class Coder:
         settings: CodecSettings,
         folder: Path,
         decide: Callable[[Picture, Picture, CodedPicture], Filtered],
-        parameters: LoopParameters | None,
+        messages: MessageWriter | None,
         in_loop: Callable[[CodedPicture, int], bool] | None = None,
     ) -> tuple[dict[str, Any], list[Decision]]:
-        """Code with `decide`, and with messages if there are parameters.
+        """Code with `decide`, and with messages if there is a writer of them.
 
         Args:
             sequence: The video.
             settings: Settings of the encoder.
             folder: Folder for stream, pictures and log.
             decide: Filter of each picture.
-            parameters: Parameters of the messages.
+            messages: Writer of the messages.
             in_loop: Function of `PLACES`; None filters all pictures in the loop.
 
         Returns:
@@ -271,7 +270,6 @@ class Coder:
         """
         video = sequence.video
         pictures: list[LoopPicture] = []
-        messages: list[tuple[list[SeiMessage], list[SeiMessage]]] = []
         all_decisions: list[Decision] = []
         with create_video(folder / PICTURES, coded_format(video.format, settings)) as out:
 
@@ -279,12 +277,9 @@ class Coder:
                 original = video[len(pictures)]
                 filtered = decide(original, decoded, coded)
                 behind = None if in_loop is None or in_loop(coded, settings.qp) else decoded
-                picture = loop_picture(coded, original, filtered)
-                if parameters is not None:
-                    added = picture_messages(parameters, filtered, coded.slice_type, behind)
-                    messages.append(([added.message], [added.picture_hash]))
-                    picture = picture.model_copy(update=added.bits)
-                pictures.append(picture)
+                pictures.append(loop_picture(coded, original, filtered))
+                if messages is not None:
+                    messages.put(filtered, coded.slice_type, coded.qp, behind)
                 all_decisions.extend([filtered.decision] if filtered.decision else [])
                 out.write(filtered.picture)
                 self.progress()
@@ -298,8 +293,10 @@ class Coder:
                 folder / STREAM,
                 filter_,
                 folder / LOG,
-                None if parameters is None else messages.__getitem__,
+                None if messages is None else messages.add,
             )
+        if messages is not None:
+            pictures = _with_bits(pictures, messages)
         return {"pictures": [picture.model_dump() for picture in pictures], "encoder_seconds": seconds}, all_decisions
 
 
@@ -308,7 +305,7 @@ def decider(entry: Entry, form: VideoFormat, decisions: Decisions, ctu: int) -> 
 
     def decide(original: Picture, decoded: Picture, coded: CodedPicture | LoopPicture) -> Filtered:
         auxiliary = slice_type_plane(entry.filter.planes, coded.slice_type, form)
-        return filter_and_decide(entry.filter, original, decoded, coded.qp, auxiliary, decisions, ctu)
+        return filter_and_decide(entry.filter, original, decoded, coded.qp, auxiliary, decisions, ctu, LOOP_SCALE_STEP)
 
     return decide
 
@@ -318,32 +315,32 @@ def filter_behind(
     decoded: Iterable[Picture],
     records: Iterable[LoopPicture],
     decide: Decide,
-    parameters: LoopParameters,
+    messages: MessageWriter,
     progress: Callable[[], None],
-) -> tuple[list[LoopPicture], list[PictureMessages]]:
+) -> tuple[list[LoopPicture], bool]:
     """Filter the pictures of a stream behind the decoder, unless the decisions do not lower the RD cost.
 
     Returns:
-        Records of the pictures, and their messages; no messages if the filter is not used.
+        Records of the pictures, and whether the filter is used.
     """
     plain, pictures, all_decisions = list(records), [], []
-    messages: list[PictureMessages] = []
     for original, output, coded in zip(originals, decoded, plain, strict=True):
         filtered = decide(original, output, coded)
-        messages.append(picture_messages(parameters, filtered, coded.slice_type, output))
-        pictures.append(loop_picture(coded, original, filtered).model_copy(update=messages[-1].bits))
+        bits = messages.put(filtered, coded.slice_type, coded.qp, output)
+        pictures.append(loop_picture(coded, original, filtered).model_copy(update={"message_bits": bits}))
         all_decisions += [filtered.decision] if filtered.decision else []
         progress()
     if all_decisions and not sequence_pays(all_decisions):
-        return [picture.model_copy(update={"mode": "off"}) for picture in plain], []
-    return pictures, messages
+        return [picture.model_copy(update={"mode": "off"}) for picture in plain], False
+    return pictures, True
 
 
-def _write_behind(plain: Path, output: Path, messages: Sequence[PictureMessages]) -> None:
-    """Write the stream without the filter with the messages of the filter behind the loop."""
-    units = access_units(plain.read_bytes())
-    added = [add_sei(unit, [each.message], [each.picture_hash]) for unit, each in zip(units, messages, strict=True)]
-    output.write_bytes(b"".join(added))
+def _with_bits(pictures: Sequence[LoopPicture], messages: MessageWriter) -> list[LoopPicture]:
+    """Return records of pictures with the bits that their messages take in the stream."""
+    return [
+        picture.model_copy(update={"message_bits": message_bits, "hash_bits": hash_bits})
+        for picture, (message_bits, hash_bits) in zip(pictures, messages.bits, strict=True)
+    ]
 
 
 def loop_picture(coded: CodedPicture | LoopPicture, original: Picture, filtered: Filtered) -> LoopPicture:

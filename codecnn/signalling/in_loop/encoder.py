@@ -43,15 +43,14 @@ from codecnn.signalling.in_loop.vvenc_library import (
     format_message,
     plane_samples,
 )
-from codecnn.vvc.syntax import SeiMessage, add_sei
 
 LOOP_PARAMS = {
     "Threads": "0",
     "MaxParallelFrames": "0",
     "WaveFrontSynchro": "0",
     "PicReordering": "0",
-    # The hash is that of the picture before the filter, so it must not be in the stream; `Messages` may add that of the
-    # picture after the filter.
+    # The hash is that of the picture before the filter, so it must not be in the stream; `AddMessages` may add that of
+    # the picture after the filter.
     "SEIDecodedPictureHash": "log_md5",
 }
 """Parameters that the loop requires, so that no picture is begun before the callback of the preceding one."""
@@ -63,11 +62,8 @@ It takes the encoder's log entry of a picture (POC, slice type, slice QP, bits) 
 returns the picture that is output and used as reference.
 """
 
-Messages = Callable[[int], tuple[Sequence[SeiMessage], Sequence[SeiMessage]]]
-"""A function that returns the SEI messages of the picture with a given number, called after its filter.
-
-The messages are those of a prefix and of a suffix SEI NAL unit, which are added to the access unit of the picture.
-"""
+AddMessages = Callable[[int, bytes], bytes]
+"""A function that adds messages to the access unit of the picture with a given number, called after its filter."""
 
 _ERROR = 1
 """VVENC_ERROR of vvencMsgLevel."""
@@ -81,7 +77,7 @@ def code_in_loop(
     bitstream: Path,
     filter_: LoopFilter | None,
     log: Path | None = None,
-    messages: Messages | None = None,
+    messages: AddMessages | None = None,
 ) -> tuple[tuple[CodedPicture, ...], float]:
     """Code pictures with a filter inside the loop: every picture is predicted from filtered pictures.
 
@@ -94,7 +90,7 @@ def code_in_loop(
         filter_: Filter, called for every picture in output order; None codes without a filter. Its exceptions
             propagate.
         log: File for the normalised log of the encoder.
-        messages: SEI messages to add to the access units; the NAL units of the encoder stay as they are.
+        messages: Adds messages to the access units of the encoder.
 
     Returns:
         The log entry of every picture, which describes the picture before the filter, and the processor time of the
@@ -191,7 +187,7 @@ class _Encoder:
         originals: Sequence[Picture],
         file: BinaryIO,
         filter_: LoopFilter | None,
-        messages: Messages | None,
+        messages: AddMessages | None,
     ) -> None:
         """Code all pictures and write the bitstream."""
         functions = self.library.functions
@@ -231,7 +227,7 @@ class _Encoder:
             functions.vvenc_YUVBuffer_free(buffer, True)
             functions.vvenc_accessUnit_free(unit, True)
 
-    def _write(self, unit: AccessUnit, file: BinaryIO, messages: Messages | None) -> None:
+    def _write(self, unit: AccessUnit, file: BinaryIO, messages: AddMessages | None) -> None:
         """Write the access unit of a picture, with its SEI messages."""
         access_unit = ctypes.string_at(unit.payload, unit.payload_used)
         if messages is not None:
@@ -240,7 +236,7 @@ class _Encoder:
                     f"libvvenc wrote picture {self.written} before it returned its samples, so that its decisions are "
                     "not known yet"
                 )
-            access_unit = add_sei(access_unit, *messages(self.written))
+            access_unit = messages(self.written, access_unit)
         file.write(access_unit)
         self.written += 1
 

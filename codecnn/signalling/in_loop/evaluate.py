@@ -25,6 +25,7 @@ def evaluate_in_loop(
     preset: str = "medium",
     decisions: Decisions = "ctu",
     choose: bool = False,
+    picture_hashes: bool = False,
     progress: Progress | None = None,
 ) -> LoopResults:
     """Code videos in low delay without a filter and with each filter in the loop, and compute BD-rates.
@@ -43,6 +44,7 @@ def evaluate_in_loop(
         decisions: "none", "ctu" or "full".
         choose: Also code with only the pictures of `PLACES` filtered in the loop and the others behind it, and choose
             for each sequence and QP the place of least RD cost: the chain "chosen".
+        picture_hashes: Add MD5s of the pictures to streams with a filter, with which a decoder compares its own.
         progress: Called with (pictures done, all pictures).
 
     Returns:
@@ -64,7 +66,7 @@ def evaluate_in_loop(
         if progress is not None:
             progress(done, total)
 
-    coder = Coder(library, output / "coded", decisions, step)
+    coder = Coder(library, output / "coded", decisions, picture_hashes, step)
     rows: list[LoopRow] = []
     timings: dict[str, list[tuple[str, int | None]]] = {entry.name: [] for entry in entries}
     for name, video in videos.items():
@@ -81,7 +83,7 @@ def evaluate_in_loop(
                 rows += make_rows(name, entry.name, qp, streams, form, decisions, output, placed)
     notes = [f"{entry.name}: {note}" for entry in entries for note in untrained_loop(entry.card)]
     notes += [f"{name}: {note}" for name, pairs in timings.items() for note in timing_of(pairs)[2]]
-    chains = [chain for chain in CHAINS[1:] if chain != "chosen" or choose]
+    chains = [chain for chain in CHAINS if chain != "without" and (chain != "chosen" or choose)]
     per_sequence = {
         entry.name: {
             name: {

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -16,11 +16,18 @@ from codecnn.filtering.decisions import chroma_weight, rd_lambda
 from codecnn.pictures.files import VideoFormat
 from codecnn.pictures.metrics import MIN_POINTS, bd_rate, mean_psnr
 
-CHAINS = ("without", "post_filter", "in_loop", "in_loop_throughout", "in_loop_messages", "chosen")
-"""Names of the chains: encoder without the filter; filter behind the decoder; filter in the loop; the same always on.
+CHAINS = {
+    "without": "without the filter",
+    "post_filter": "post-filter, with messages",
+    "in_loop": "in the loop, with messages",
+    "in_loop_stream_alone": "in the loop, stream alone",
+    "in_loop_throughout": "in the loop throughout, with messages",
+    "chosen": "chosen, with messages",
+}
+"""Chains by name, with the heads of their columns.
 
-"in_loop_messages" is "in_loop" with all bits of the messages that carry the decisions: start codes, NAL unit headers,
-UUIDs, weights and padding, which a codec with the filter in its syntax would not have.
+The bits "with messages" are those of the whole stream except picture hashes; those of the "stream alone" leave out
+parameters and decisions of the filter too, without which a decoder cannot decode it.
 
 "chosen" is the stream of least RD cost for each sequence and QP: without the filter, behind the loop, in the loop, or
 with some pictures in the loop and the others behind it.
@@ -28,6 +35,12 @@ with some pictures in the loop and the others behind it.
 With decisions, a sequence whose RD cost the filter in the loop does not lower is coded without it: its "in_loop" row is
 then a copy of "without". "in_loop_throughout" always shows the stream with the filter in the loop.
 """
+
+COUNTED = (
+    "With messages: all bits of the stream except picture hashes; stream alone: without parameters and decisions of "
+    "the filter."
+)
+"""What the columns count."""
 
 LABEL = "in-loop (low delay: every picture is predicted from filtered pictures)"
 """Description of the gains."""
@@ -46,11 +59,10 @@ class LoopPicture(_Record):
         qp: Slice QP.
         bits: Bits of the picture as logged by the encoder.
         mse: Mean squared error of each plane of the output picture, in sample units squared.
-        flag_bits: Bits of the decision, as the message of the picture codes it.
         mode: "off", "on" or "ctu"; None without decisions.
         seconds: Time of one pass of the filter in seconds.
-        message_bits: Bits of the SEI NAL unit with the decision; 0 without a filter in the loop.
-        hash_bits: Bits of the SEI NAL unit with the hash of the filtered picture; 0 without a filter in the loop.
+        message_bits: Bits that parameters and decision of the filter add to the access unit.
+        hash_bits: Bits that hashes of the picture add to the access unit.
     """
 
     poc: int
@@ -58,7 +70,6 @@ class LoopPicture(_Record):
     qp: int
     bits: int
     mse: tuple[float, ...]
-    flag_bits: float = 0.0
     mode: str | None = None
     seconds: float = 0.0
     message_bits: int = 0
@@ -98,7 +109,8 @@ class LoopRow(_Record):
         chain: Name from `CHAINS`.
         pictures: Number of pictures.
         bits: Size of the bitstream file in bits, without messages and hashes.
-        flag_bits: Bits of the decisions; of the chain "in_loop_messages" those of the whole messages.
+        message_bits: Bits that parameters and decisions of the filter add; 0 in the chain "in_loop_stream_alone".
+        hash_bits: Bits that hashes of the pictures add, which no chain counts.
         psnr_y: Mean over pictures of the luma PSNR in dB; None if a picture has no error.
         psnr_u: The same for U; not set if there is no such plane.
         psnr_v: The same for V.
@@ -107,8 +119,6 @@ class LoopRow(_Record):
         seconds_per_picture: Wall-clock time of the filter.
         encoder_seconds_per_picture: CPU time of the encoder; None if it was not recorded.
         folder: Folder with the stream and its pictures, relative to that of the results.
-        message_bits: Bits of the SEI NAL units with the decisions.
-        hash_bits: Bits of the SEI NAL units with the hashes of the pictures, which no chain counts.
         stream: The bitstream file, relative to the folder of the results; None if there is none.
     """
 
@@ -118,7 +128,8 @@ class LoopRow(_Record):
     chain: str
     pictures: int
     bits: int
-    flag_bits: float
+    message_bits: int = 0
+    hash_bits: int = 0
     psnr_y: float | None = None
     psnr_u: float | None = None
     psnr_v: float | None = None
@@ -127,8 +138,6 @@ class LoopRow(_Record):
     seconds_per_picture: float
     encoder_seconds_per_picture: float | None = None
     folder: str
-    message_bits: int = 0
-    hash_bits: int = 0
     stream: str | None = None
 
     @property
@@ -163,7 +172,7 @@ class LoopResults(_Record):
     (`bd_rate_per_sequence`). A mean is None if a sequence has no BD-rate; `notes` states the reason.
     """
 
-    schema_version: int = 1
+    schema_version: Literal[2] = 2
     label: str = LABEL
     decisions: str
     settings: dict[str, Any]
@@ -201,8 +210,7 @@ def make_rows(
         placed: Streams with some pictures filtered in the loop and the others behind it.
 
     Returns:
-        One row for each of `CHAINS`, without "in_loop_messages" if the stream has no messages, and without "chosen" if
-        there are no `placed` streams.
+        One row for each of `CHAINS`, without "chosen" if there are no `placed` streams.
     """
     plain, post_filtered, looped = streams
     depth = form.bit_depth
@@ -210,16 +218,13 @@ def make_rows(
     off = all(picture.mode == "off" for picture in post_filtered.pictures)
     chosen = looped if pays else plain
     chains = [("without", plain, False), ("post_filter", post_filtered, not off)]
-    chains += [("in_loop", chosen, pays), ("in_loop_throughout", looped, True)]
-    if any(picture.message_bits for picture in looped.pictures):
-        chains.append(("in_loop_messages", chosen, pays))
+    chains += [("in_loop", chosen, pays), ("in_loop_stream_alone", chosen, pays), ("in_loop_throughout", looped, True)]
     if placed:
         best = min((plain, post_filtered, looped, *placed), key=lambda stream: rd_cost(stream, form))
         chains.append(("chosen", best, best is not plain and not (best is post_filtered and off)))
     rows = []
     for chain, stream, used in chains:
         message_bits = sum(picture.message_bits for picture in stream.pictures)
-        flag_bits = sum(picture.flag_bits for picture in stream.pictures)
         planes = zip(*(picture.mse for picture in stream.pictures), strict=True)
         seconds = stream.encoder_seconds
         psnrs = {f"psnr_{plane}": _psnr(values, depth) for plane, values in zip(PLANES, planes, strict=False)}
@@ -231,14 +236,13 @@ def make_rows(
                 chain=chain,
                 pictures=len(stream.pictures),
                 bits=stream.stream_bits,
-                flag_bits=message_bits if chain == "in_loop_messages" else flag_bits,
+                message_bits=0 if chain == "in_loop_stream_alone" else message_bits,
+                hash_bits=sum(picture.hash_bits for picture in stream.pictures),
                 used=used,
                 pictures_off=sum(picture.mode == "off" for picture in stream.pictures),
                 seconds_per_picture=float(np.median([picture.seconds for picture in stream.pictures])),
                 encoder_seconds_per_picture=None if seconds is None else seconds / len(stream.pictures),
                 folder=stream.folder.relative_to(output).as_posix(),
-                message_bits=message_bits,
-                hash_bits=sum(picture.hash_bits for picture in stream.pictures),
                 stream=None if stream.stream is None else stream.stream.relative_to(output).as_posix(),
                 **psnrs,
             )
@@ -254,15 +258,15 @@ def rd_cost(stream: LoopStream, form: VideoFormat) -> float:
         form: Format of the coded pictures.
 
     Returns:
-        Cost in sample units squared: squared errors of all planes, chroma weighted, and all bits, with the lambda of
-        each slice QP.
+        Cost in sample units squared: squared errors of all planes, chroma weighted, and all bits but those of hashes,
+        with the lambda of each slice QP.
     """
     samples = [height * width for height, width in form.plane_shapes]
     cost = 0.0
     for picture in stream.pictures:
         weights = (1.0, *[chroma_weight(picture.qp)] * (len(samples) - 1))
         cost += sum(a * b * c for a, b, c in zip(weights, samples, picture.mse, strict=True))
-        cost += rd_lambda(picture.qp, form.bit_depth) * (picture.bits + picture.flag_bits)
+        cost += rd_lambda(picture.qp, form.bit_depth) * (picture.bits + picture.message_bits)
     return cost
 
 
@@ -284,7 +288,7 @@ def rates_of(rows: Sequence[LoopRow], chain: str, notes: list[str]) -> Rates:
     compared = [row for row in rows if row.chain in ("without", chain)]
     for plane in PLANES:
         points = [
-            (row.chain, (row.bits + row.flag_bits, value))
+            (row.chain, (row.bits + row.message_bits, value))
             for row in compared
             if (value := row.psnr.get(plane)) is not None
         ]
@@ -317,14 +321,13 @@ def write_loop(output: Path, results: LoopResults) -> None:
 
 def _markdown(results: LoopResults) -> str:
     """Format the BD-rates of each filter as a table: a row a sequence and their mean, columns Y, U and V a chain."""
-    titles = {chain: chain.replace("_", " ").replace("in loop", "in the loop") for chain in CHAINS}
     lines = [f"# {results.label}", "", f"{results.library}, preset {results.settings['preset']}, LDB, "]
     lines[-1] += (
         f"decisions {results.decisions}. BD-rate in % against the same encoder without the filter; "
-        "negative values save bits."
+        "negative values save bits. " + COUNTED
     )
     for model, means in results.bd_rate.items():
-        head = ["", *(f"{titles[chain]} {plane.upper()}" for chain in means for plane in PLANES)]
+        head = ["", *(f"{CHAINS[chain]} {plane.upper()}" for chain in means for plane in PLANES)]
         lines += ["", f"## {model}", "", *_cost(results, model)]
         lines += [f"| {' | '.join(head)} |", f"|---{'|---:' * (len(head) - 1)}|"]
         for name, chains in [*results.bd_rate_per_sequence[model].items(), ("mean", means)]:
@@ -342,7 +345,12 @@ def _cost(results: LoopResults, model: str) -> list[str]:
     known = [row.encoder_seconds_per_picture for row in rows if row.encoder_seconds_per_picture is not None]
     times = f"filter {np.mean([row.seconds_per_picture for row in rows]):.3f} s a picture on {facts.device}"
     encoder = f"; encoder {np.mean(known):.3f} s of CPU time a picture" if known else ""
-    return [f"{facts.kmac_per_pixel:.1f} kMAC/pixel, {facts.parameters:,} parameters, {times}{encoder}.", ""]
+    messages = sum(row.message_bits for row in rows) / 8 / sum(row.pictures for row in rows)
+    return [
+        f"{facts.kmac_per_pixel:.1f} kMAC/pixel, {facts.parameters:,} parameters, {times}{encoder}. Messages take "
+        f"{messages:.1f} bytes a picture.",
+        "",
+    ]
 
 
 def _signed(value: float | None) -> str:

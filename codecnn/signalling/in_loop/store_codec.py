@@ -24,13 +24,13 @@ from codecnn.filtering import (
     slice_type_plane,
     write_decisions,
 )
+from codecnn.filtering.decisions import LOOP_SCALE_STEP
 from codecnn.filtering.integer import find_integers, is_integer
 from codecnn.models import weights_path
 from codecnn.pictures.files import Picture, VideoFormat, create_video, open_raw
 from codecnn.signalling.in_loop.encoder import code_in_loop, loop_params
-from codecnn.signalling.in_loop.loop_filter import loop_parameters, picture_messages
+from codecnn.signalling.in_loop.messages import MessageWriter, loop_parameters
 from codecnn.signalling.in_loop.vvenc_library import find_library, load_library
-from codecnn.vvc.syntax import SeiMessage
 
 IN_LOOP_PLANES = ("rec_y", "rec_u", "rec_v", "qp", SLICE_TYPE_PLANE)
 """Planes that libvvenc's callback provides inside the coding loop."""
@@ -101,11 +101,11 @@ class InLoopCodec:
 
         The hexadecimal digits are those of the file of the library, and of the filter's `filter_key`.
 
-        The end of the text, "in messages", says that the bitstream carries the decisions.
+        The end of the text, "in slice headers", says where the bitstream carries the decisions.
         """
         filter_ = f"{self.weights.stem} ({self.key[:12]})"
         version = f"{load_library(self.library).version} ({content_sha256(self.library)[:12]})"
-        return f"libvvenc {version} with {filter_} in the loop, decisions {self.decisions} in messages"
+        return f"libvvenc {version} with {filter_} in the loop, decisions {self.decisions} in slice headers"
 
     def encode(self, source: Path, source_format: VideoFormat, settings: CodecSettings, folder: Path) -> CodedSequence:
         """Code a sequence with the filter in the loop.
@@ -128,10 +128,11 @@ class InLoopCodec:
         filter_, form = self._load(), coded_format(source_format, settings)
         bitstream, decoded, log = folder / "bitstream.266", folder / "decoded.yuv", folder / "log.txt"
         decisions: list[Decision] = []
-        messages: list[tuple[list[SeiMessage], list[SeiMessage]]] = []
         ctu = settings.ctu_size
         assert ctu is not None, "a recipe states the CTU size"
-        parameters = loop_parameters(filter_, self.sha256, form.bit_depth, self.decisions, ctu)
+        # Bits of a unit are those of the encoder's log, so that hashes change no figure.
+        parameters = loop_parameters(filter_, self.sha256, self.decisions, ctu)
+        messages = MessageWriter(parameters, picture_hashes=True)
         with open_raw(source, source_format) as originals, create_video(decoded, form) as before_filter:
             numbers = iter(range(len(originals)))
 
@@ -139,15 +140,16 @@ class InLoopCodec:
                 before_filter.write(picture)
                 original = originals[next(numbers)]
                 planes = slice_type_plane(filter_.planes, coded.slice_type, form)
-                filtered = filter_and_decide(filter_, original, picture, coded.qp, planes, self.decisions, ctu)
+                filtered = filter_and_decide(
+                    filter_, original, picture, coded.qp, planes, self.decisions, ctu, LOOP_SCALE_STEP
+                )
                 decisions.extend([filtered.decision] if filtered.decision else [])
-                added = picture_messages(parameters, filtered, coded.slice_type)
-                messages.append(([added.message], [added.picture_hash]))
+                messages.put(filtered, coded.slice_type, coded.qp)
                 return filtered.picture
 
             library = load_library(self.library)
             pictures, seconds = code_in_loop(
-                library, originals, source_format, settings, bitstream, filter_picture, log, messages.__getitem__
+                library, originals, source_format, settings, bitstream, filter_picture, log, messages.add
             )
         if decisions:
             write_decisions(folder / DECISIONS_FILE, decisions, form.width, form.height, ctu)

@@ -17,7 +17,7 @@ from codecnn.evaluation import (
     table_row,
 )
 from codecnn.pictures.metrics import psnr_yuv_611
-from codecnn.signalling.in_loop.results import LoopModel, LoopResults, LoopRow
+from codecnn.signalling.in_loop.results import LoopResults, LoopRow
 
 LOOP_CHAINS = {"post_filter": "post-filter, of the library's encoder", "in_loop": "in the loop"}
 """Chains of an evaluation in the loop that become a table each, with the label of the table."""
@@ -37,9 +37,7 @@ def loop_tables(content: dict[str, Any]) -> tuple[Table, ...]:
 
 
 def _loop_table(results: LoopResults, model: str, chain: str) -> Table:
-    # Files of earlier versions do not describe the filters.
-    unknown = LoopModel(weights_sha256=None, kmac_per_pixel=None, parameters=None, device="")
-    facts = results.models.get(model, unknown)
+    facts = results.models[model]
     points = _loop_points([row for row in results.rows if row.model == model], chain)
     notes: list[str] = []
     rows = tuple(_loop_rows(points, notes))
@@ -80,9 +78,9 @@ def _loop_rows(points: Sequence[ResultRow], notes: list[str]) -> list[TableRow]:
 
 
 def _as_result_row(anchor: LoopRow, test: LoopRow, planes: Sequence[str]) -> ResultRow:
-    """Convert rows of an evaluation in the loop; bits that the loop adds or saves count as bits of the decisions."""
+    """Convert rows of an evaluation in the loop; bits that the loop adds or saves count as bits of decisions."""
     facts: dict[str, Any] = {"name": test.name, "qp": test.qp, "bits": anchor.bits, "pictures": test.pictures}
-    facts |= {"flag_bits": test.bits + test.flag_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
+    facts |= {"flag_bits": test.bits + test.message_bits - anchor.bits, "seconds_per_picture": test.seconds_per_picture}
     facts["encoder_seconds_per_picture"] = test.encoder_seconds_per_picture
     return ResultRow(**facts, before=_quality(anchor, planes), after=_quality(test, planes))
 

@@ -5,6 +5,9 @@ a trained network have no such noise (Hinton, Vinyals and Dean, "Distilling the 
 The pictures of a teacher are computed once per store and kept in it, one file per unit.
 """
 
+import math
+import sys
+import time
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
@@ -20,6 +23,7 @@ from codecnn.dataset import Unit
 from codecnn.filtering import NetworkFilter, Precision, filter_key, load_filter, unit_planes
 from codecnn.pictures.files import Picture, create_video
 from codecnn.training.distributed import gather, is_first, share
+from codecnn.training.monitor import SECONDS_PER_LINE
 from codecnn.training.settings import TeacherSettings
 
 FOLDER = "teachers"
@@ -68,8 +72,13 @@ class Teacher:
             unit.model_copy(update={"teacher_file": f"{FOLDER}/{self.key[:16]}/{unit.key}.yuv"}) for unit in units
         ]
         disable = None if is_first() else True  # None: shown on a terminal only
-        for unit in tqdm(share(taught), desc="teacher", unit="unit", disable=disable):
-            # Checked unit by unit: the set of missing files changes while other processes write.
+        missing = [unit for unit in share(taught) if not unit.path("teacher").is_file()]
+        last = -math.inf
+        for number, unit in enumerate(tqdm(missing, desc="teacher", unit="unit", disable=disable)):
+            if is_first() and not sys.stderr.isatty() and time.monotonic() - last >= SECONDS_PER_LINE:
+                tqdm.write(f"teacher: {number} of {len(missing)} units are filtered", file=sys.stderr)
+                last = time.monotonic()
+            # Checked again: other processes write too.
             if not unit.path("teacher").is_file():
                 self._write(unit)
         gather([])  # no process reads before all files are written

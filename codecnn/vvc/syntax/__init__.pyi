@@ -14,11 +14,12 @@ from .bitstream import with_emulation_prevention as with_emulation_prevention
 from .bitstream import without_emulation_prevention as without_emulation_prevention
 from .log import CTU_LOG_SIZE as CTU_LOG_SIZE
 from .picture_hash import md5_message as md5_message
+from .pictures import LOOP_FILTER_MARKER as LOOP_FILTER_MARKER
 from .pictures import ParsedPicture as ParsedPicture
 from .pictures import Slice as Slice
 from .pictures import read_pictures as read_pictures
 from .scans import SCAN as SCAN
-from .sei import LOOP_FILTER_UUID as LOOP_FILTER_UUID
+from .sei import OUTPUT_MD5_UUID as OUTPUT_MD5_UUID
 from .sei import USER_DATA_UNREGISTERED as USER_DATA_UNREGISTERED
 from .sei import SeiMessage as SeiMessage
 from .sei import access_units as access_units
@@ -30,6 +31,9 @@ from .slice_data import BLOCK_COLUMNS as BLOCK_COLUMNS
 from .slice_data import coding_units as coding_units
 from .slice_data import parsed_ctus as parsed_ctus
 from .slice_data import transform_blocks as transform_blocks
+from .slice_extension import MAX_EXTENSION_BYTES as MAX_EXTENSION_BYTES
+from .slice_extension import SliceExtensionWriter as SliceExtensionWriter
+from .slice_extension import extension_bits as extension_bits
 from .sps import CHROMA_FORMATS as CHROMA_FORMATS
 from .sps import ConformanceWindow as ConformanceWindow
 from .sps import DpbParameters as DpbParameters

@@ -12,9 +12,12 @@ from codecnn.vvc.syntax.picture_hash import PictureHash, read_picture_hash
 from codecnn.vvc.syntax.picture_header import PictureHeader
 from codecnn.vvc.syntax.pps import PictureParameterSet
 from codecnn.vvc.syntax.ref_lists import list_pocs
-from codecnn.vvc.syntax.sei import LOOP_FILTER_UUID, USER_DATA_UNREGISTERED, read_sei
+from codecnn.vvc.syntax.sei import OUTPUT_MD5_UUID, USER_DATA_UNREGISTERED, read_sei
 from codecnn.vvc.syntax.slice_header import SliceHeader
 from codecnn.vvc.syntax.sps import SequenceParameterSet
+
+LOOP_FILTER_MARKER = b"CNNf"
+"""First bytes of the parameters of a filter in the coding loop (docs/reference/loop_filter.md)."""
 
 _IRAP = (bitstream.IDR_W_RADL, bitstream.IDR_N_LP, bitstream.CRA)
 
@@ -74,9 +77,20 @@ class ParsedPicture(NamedTuple):
 
     @property
     def loop_filter(self) -> bytes | None:
-        """Message of a filter in the coding loop without its UUID; None if the picture has no such message."""
-        size = len(LOOP_FILTER_UUID)
-        messages = [payload[size:] for payload in self.user_data if payload[:size] == LOOP_FILTER_UUID]
+        """Parameters of a filter in the coding loop and the bytes after them; None unless an intra picture has them."""
+        extension = self.slice_extension
+        return extension if extension and extension.startswith(LOOP_FILTER_MARKER) and self.is_intra else None
+
+    @property
+    def slice_extension(self) -> bytes | None:
+        """Extension of the first slice header; None if the PPS says that there is none."""
+        return self.slices[0].header.extension
+
+    @property
+    def output_md5(self) -> bytes | None:
+        """MD5 of the output if the picture is filtered behind the coding loop; None if there is none."""
+        size = len(OUTPUT_MD5_UUID)
+        messages = [payload[size:] for payload in self.user_data if payload[:size] == OUTPUT_MD5_UUID]
         return messages[-1] if messages else None
 
     @property

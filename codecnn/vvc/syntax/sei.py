@@ -11,8 +11,8 @@ from codecnn.vvc.syntax.bitstream import PH, PREFIX_SEI, SLICES, SUFFIX_SEI, nal
 USER_DATA_UNREGISTERED, DECODED_PICTURE_HASH = 5, 132
 """Values of payloadType."""
 
-LOOP_FILTER_UUID = uuid.UUID("4fa58e53-9017-4b12-b4a9-d21830aa3db4").bytes
-"""uuid_iso_iec_11578 of the message of a filter in the coding loop; docs/reference/loop_filter.md has its syntax."""
+OUTPUT_MD5_UUID = uuid.UUID("4fa58e53-9017-4b12-b4a9-d21830aa3db4").bytes
+"""uuid_iso_iec_11578 of the MD5 of a picture filtered behind the coding loop (docs/reference/loop_filter.md)."""
 
 _START = b"\x00\x00\x00\x01"
 _BEGIN = (*range(12, 18), PH, 20, PREFIX_SEI)

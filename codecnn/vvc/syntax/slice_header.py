@@ -31,6 +31,8 @@ class SliceHeader(SyntaxStructure):
         chroma_qp_offsets: Slice QP offsets of Cb, Cr and joint Cb-Cr.
         deblocking_offsets: Offsets of the deblocking filter.
         subpicture: Index of the subpicture that the slice belongs to.
+        extension: Bytes of sh_slice_header_extension_data_byte; None if the PPS says that there are none.
+        extension_position: Position of sh_slice_header_extension_length in bits, present or not.
     """
 
     def __init__(self, r: Bits, nal_type: int, ph: PictureHeader) -> None:
@@ -87,8 +89,11 @@ class SliceHeader(SyntaxStructure):
         has_rice = sps.sps_ts_residual_coding_rice_present_in_sh_flag and not self.sh_ts_residual_coding_disabled_flag
         self.ts_residual_coding_rice = 1 + (r.u(3) if has_rice else 0)
         self.sh_reverse_last_sig_coeff_flag = sps.sps_reverse_last_sig_coeff_enabled_flag and r.flag()
+        self.extension: bytes | None = None
+        self.extension_position = r.position
         if pps.pps_slice_header_extension_present_flag:
-            r.skip(8 * r.ue("sh_slice_header_extension_length", 256))
+            length = r.ue("sh_slice_header_extension_length", 256)
+            self.extension = r.u(8 * length).to_bytes(length, "big")
         wavefront = sps.sps_entropy_coding_sync_enabled_flag
         entry_points = sum(part.bottom - part.top if wavefront else 1 for part in self.parts) - 1
         if sps.sps_entry_point_offsets_present_flag and entry_points:

@@ -217,6 +217,12 @@ def test_wrong_encoders_are_refused(text: str, tmp_path: Path) -> None:
         Encoding.parse(text, tmp_path / "out.mkv")
 
 
+def test_an_option_without_a_value_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="-crf has no value: write it behind"):
+        Encoding.parse("libx265 -crf", tmp_path / "out.mkv")
+    assert Encoding.parse("libx264 -crf 16 -qmin -1", tmp_path / "out.mkv").options[-1] == "-1"
+
+
 @pytest.mark.parametrize(
     ("text", "proposal"), [("libx266 -crf 20", "libx265"), ("x264", "libx264"), ("FFV1", "ffv1"), ("h264", "libx264")]
 )

@@ -13,11 +13,17 @@ import pytest
 from codecnn.base.errors import FormatError, MissingFileError, ModelError, UnsupportedError
 from codecnn.codec import decode_pictures, read_pictures
 from codecnn.evaluation import Entry
-from codecnn.filtering import load_filter
-from codecnn.filtering.decisions import read_message, write_message
+from codecnn.filtering import QP_OFFSETS, load_filter
+from codecnn.filtering.decisions import (
+    DecisionReader,
+    DecisionWriter,
+    LoopParameters,
+    read_parameters,
+    write_parameters,
+)
 from codecnn.pictures.files import VideoFormat, open_raw, open_video
 from codecnn.signalling.in_loop import LoopFilter, evaluate_in_loop
-from codecnn.vvc.syntax import LOOP_FILTER_UUID, SeiMessage, add_sei
+from codecnn.vvc.syntax import OUTPUT_MD5_UUID, SeiMessage, SliceExtensionWriter, access_units, add_sei
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from tests.helpers.clips import write_clip
 from tests.helpers.commands import result_of
@@ -40,18 +46,21 @@ def weights(golden_file):
     return golden_file(WEIGHTS)
 
 
-def with_messages(stream, path, change):
-    """Write a stream whose messages are those that `change` returns for the parsed picture and its message."""
-    parsed = list(parsed_pictures(stream.read_bytes()))
-    units = [unit for unit in units_of(stream.read_bytes()) if vvc_type(unit) != 23]
-    written, access_unit, number = b"", b"", 0
-    for unit in units:
-        access_unit += unit
-        if vvc_type(unit) == 24:
-            payload = change(number, parsed[number].loop_filter)
-            message = [] if payload is None else [SeiMessage(5, LOOP_FILTER_UUID + payload)]
-            written += add_sei(access_unit, message, [])
-            access_unit, number = b"", number + 1
+@dataclasses.dataclass
+class Messages:
+    """What a picture of the stream carries: user data, MD5 of the output included, and the decision."""
+
+    number: int
+    user_data: bytes | None
+    decision: bytes | None
+
+
+def with_extensions(stream, path, change):
+    """Write the stream with the extensions of slice headers that `change` returns by picture number and extension."""
+    writer, written = SliceExtensionWriter(), b""
+    units = access_units(stream.read_bytes())
+    for number, (picture, unit) in enumerate(zip(parsed_pictures(stream.read_bytes()), units, strict=True)):
+        written += writer.write(unit, change(number, picture.slice_extension))
     path.write_bytes(written)
     return path
 
@@ -67,16 +76,22 @@ def test_decoded_pictures_are_those_of_the_encoder(stream, weights):
 
 
 def test_the_stream_has_the_decisions_and_the_network_that_were_coded(stream, weights, tmp_path):
-    parameters = None
+    reader = None
     for picture, coded in zip(parsed_pictures(stream.read_bytes()), loop_decisions(), strict=True):
-        signalled = read_message(picture.loop_filter, SIZE, parameters)
-        parameters, decision = signalled.parameters, signalled.decision
-        assert (signalled.output_md5 is not None) == (picture.poc in BEHIND)
+        data = picture.slice_extension
+        assert (picture.loop_filter is not None) == (picture.poc == 0)
+        if reader is None:
+            parameters, data = read_parameters(data)
+            reader = DecisionReader(parameters)
+        decision, behind = reader.read(data, picture.slices[0].header.slice_qp_y, SIZE)
+        assert behind == (picture.output_md5 is not None) == (picture.poc in BEHIND)
         assert (decision.modes, decision.scales) == (coded.modes, coded.scales)
         assert decision.qp_offset == coded.qp_offset
         assert all(np.array_equal(decision.flags[name], flags) for name, flags in coded.flags.items())
-    assert (parameters.arithmetic, parameters.components, parameters.ctu_size) == ("int8", ("y", "u", "v"), 64)
-    assert parameters.placement == "by_picture"
+    sha256 = hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert reader.parameters == LoopParameters(
+        "int8", sha256[:16], 64, ("y", "u", "v"), QP_OFFSETS["full"], "by_picture"
+    )
     assert write_loop_network(tmp_path).read_bytes() == weights.read_bytes()
 
 
@@ -125,19 +140,20 @@ def test_intra_pictures_are_filtered_too(stream, weights):
 
 def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
     """A changed scale of the third picture changes this picture and those predicted from it."""
-    parameters = None
+    qps = [picture.slices[0].header.slice_qp_y for picture in parsed_pictures(stream.read_bytes())]
+    parameters, first = read_parameters(next(parsed_pictures(stream.read_bytes())).loop_filter)
+    reader, writer = DecisionReader(parameters), DecisionWriter(parameters)
 
-    def changed(number, payload):
-        nonlocal parameters
-        signalled = read_message(payload, SIZE, parameters)
-        parameters, decision = signalled.parameters, signalled.decision
+    def changed(number, data):
+        decision, behind = reader.read(data if number else first, qps[number], SIZE)
         if number == 2:
             modes = dict.fromkeys("yuv", "on")
             flags = {name: np.ones_like(each) for name, each in decision.flags.items()}
             decision = dataclasses.replace(decision, modes=modes, flags=flags, scales=dict.fromkeys("yuv", 320 / 256))
-        return write_message(parameters, decision, activate=number == 0, output_md5=signalled.output_md5).payload
+        code = writer.write(decision, qps[number], behind=behind)
+        return code if number else write_parameters(parameters) + code
 
-    path = with_messages(stream, tmp_path / "changed.266", changed)
+    path = with_extensions(stream, tmp_path / "changed.266", changed)
     states = [picture.hash for picture in decode_pictures(path, (), LoopFilter(weights))]
     assert states[:3] == ["ok", "ok", "differs"]
     assert "ok" not in states[2:]
@@ -145,7 +161,11 @@ def test_other_decisions_differ_from_the_hash(stream, weights, tmp_path):
 
 def test_a_picture_behind_the_loop_is_compared_with_its_own_md5(stream, weights, tmp_path):
     """Its reference equals the hash in the stream, and the pictures predicted from it stay right."""
-    wrong = with_messages(stream, tmp_path / "wrong.266", lambda n, payload: payload[:-1] + b"x" if n == 1 else payload)
+    units = access_units(stream.read_bytes())
+    kept = b"".join(unit for unit in units_of(units[1]) if vvc_type(unit) != 23)
+    units[1] = add_sei(kept, [SeiMessage(5, OUTPUT_MD5_UUID + bytes(16))], [])
+    wrong = tmp_path / "wrong.266"
+    wrong.write_bytes(b"".join(units))
     pictures = list(decode_pictures(wrong, PLANES, LoopFilter(weights)))
     assert [picture.hash for picture in pictures] == ["ok", "differs", "ok", "ok", "ok"]
 
@@ -153,32 +173,41 @@ def test_a_picture_behind_the_loop_is_compared_with_its_own_md5(stream, weights,
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        (lambda n, payload: None if n == 2 else payload, FormatError, "POC 2: the picture has no message"),
-        (lambda n, payload: payload[:3] if n == 0 else payload, FormatError, "POC 0: .* ends early"),
-        (lambda n, payload: b"\x10" if n == 0 else payload, FormatError, "POC 0: the first picture has no parameters"),
-        (lambda n, payload: b"\x20" + payload[1:], UnsupportedError, "version 2"),
+        (lambda n, data: data if n else data[:8], FormatError, "POC 0: .* end early"),
+        (lambda n, data: data if n else data[:4] + b"\x20" + data[5:], UnsupportedError, "version 1"),
+        (lambda n, data: data + b"\1" if n == 2 else data, FormatError, "POC 2: .* not those of its values"),
     ],
 )
-def test_missing_and_damaged_messages_are_errors(stream, weights, tmp_path, change, error, words):
-    path = with_messages(stream, tmp_path / "damaged.266", change)
+def test_damaged_extensions_are_errors(stream, weights, tmp_path, change, error, words):
+    path = with_extensions(stream, tmp_path / "damaged.266", change)
     with pytest.raises(error, match=words):
         list(decode_pictures(path, (), LoopFilter(weights)))
 
 
+def test_extensions_of_other_streams_are_no_filter(golden_file, tmp_path):
+    stream = golden_file("vvc/tinyclip128x64_ld_qp37.266")
+    path = with_extensions(stream, tmp_path / "other.266", lambda n, _: bytes([n]) * n)
+    assert {picture.hash for picture in decode_pictures(path)} == {"ok"}
+    assert {picture.hash for picture in decode_pictures(path, (), LoopFilter())} == {"ok"}
+
+
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "error", "words"),
     [
-        ({"arithmetic": "float"}, "was computed in float, which gives other samples on other machines"),
-        ({"bit_depth": 8}, "y, u, v of 8 bit, and the picture has 3 components of 10 bit"),
-        ({"components": ("y",)}, "the filter in the loop filters y, and its weights filter y, u, v"),
+        ({"arithmetic": "float"}, UnsupportedError, "computed in float, which gives other samples on other machines"),
+        ({"components": ("y",)}, FormatError, "the filter in the loop filters y, and its weights filter y, u, v"),
+        ({"weights_id": "0" * 16}, ModelError, "are not the weights that the stream was coded with"),
     ],
 )
-def test_parameters_that_do_not_fit_are_errors(stream, weights, tmp_path, changes, words):
-    signalled = read_message(next(parsed_pictures(stream.read_bytes())).loop_filter, SIZE, None)
-    other = dataclasses.replace(signalled.parameters, **changes)
-    first = write_message(other, signalled.decision, activate=True).payload
-    path = with_messages(stream, tmp_path / "other.266", lambda n, payload: first if n == 0 else payload)
-    with pytest.raises(FormatError, match=words):
+def test_parameters_that_do_not_fit_are_errors(stream, weights, tmp_path, changes, error, words):
+    def other(number, data):
+        if number:
+            return data
+        parameters, code = read_parameters(data)
+        return write_parameters(dataclasses.replace(parameters, **changes)) + code
+
+    path = with_extensions(stream, tmp_path / "other.266", other)
+    with pytest.raises(error, match=words):
         list(decode_pictures(path, (), LoopFilter(weights)))
 
 
@@ -218,7 +247,7 @@ def test_streams_of_shipped_weights_decode_to_the_pictures_of_the_encoder(vvenc_
     filter_ = load_filter(name)
     with open_video(clip) as video:
         entry = Entry.of(filter_, "own", card=filter_.card, device="cpu")
-        options = {"preset": "faster", "decisions": decisions, "choose": True}
+        options = {"preset": "faster", "decisions": decisions, "choose": True, "picture_hashes": True}
         results = evaluate_in_loop([entry], {"clip": video}, (37,), vvenc_library, tmp_path, **options)
     rows = {row.chain: row for row in results.rows}
     coded = VideoFormat(FORMAT.width, FORMAT.height, "420", 10)

@@ -32,6 +32,7 @@ from codecnn.signalling.in_loop import (
     make_rows,
     rates_of,
 )
+from codecnn.vvc.syntax import access_units
 from tests.helpers.clips import write_clip
 from tests.helpers.filters import toward_entry
 
@@ -65,7 +66,6 @@ def test_good_filter_gains_more_in_the_loop(vvenc_library, video, tmp_path):
     assert row["in_loop"].psnr_y > row["post_filter"].psnr_y > row["without"].psnr_y
     assert row["in_loop"].folder != row["without"].folder == row["post_filter"].folder
     assert row["in_loop"] == row["in_loop_throughout"].model_copy(update={"chain": "in_loop"})
-    assert row["in_loop"].flag_bits >= 3 * 2
     assert all(each.encoder_seconds_per_picture > 0 for each in results.rows)
     assert results.models["toward"].model_dump() == {
         "weights_sha256": "toward",
@@ -83,9 +83,13 @@ def test_good_filter_gains_more_in_the_loop(vvenc_library, video, tmp_path):
         assert card["files"][name] == hashlib.sha256((folder / name).read_bytes()).hexdigest()
     in_loop = row["in_loop"]
     size = 8 * (folder / "stream.266").stat().st_size
-    assert in_loop.bits + in_loop.message_bits + in_loop.hash_bits == size
-    assert 0 < in_loop.flag_bits < in_loop.message_bits
-    assert row["in_loop_messages"].flag_bits == in_loop.message_bits
+    assert in_loop.bits + in_loop.message_bits == size
+    assert in_loop.hash_bits == 0
+    alone = row["in_loop_stream_alone"]
+    assert (alone.bits, alone.message_bits, alone.folder) == (in_loop.bits, 0, in_loop.folder)
+    # The parameters take 15 bytes, and the decisions of three pictures no more than three bytes each.
+    assert 8 * 15 <= in_loop.message_bits <= 8 * (15 + 3 * 3)
+    assert rates["in_loop_stream_alone"]["y"] < rates["in_loop"]["y"]
     with open_raw(folder / "pictures.yuv", CODED) as shown:
         psnrs = [psnr(convert(a, 10).y, b.y, 10) for a, b in zip(video, shown, strict=True)]
     assert row["in_loop"].psnr_y == pytest.approx(np.mean(psnrs), abs=1e-9)
@@ -111,10 +115,9 @@ def test_harmful_filter_is_not_used(vvenc_library, video, tmp_path):
     plain = rows["without"]
     for chain in ("post_filter", "in_loop"):
         assert not rows[chain].used
-        assert (rows[chain].bits, rows[chain].flag_bits, rows[chain].psnr_y) == (plain.bits, 0, plain.psnr_y)
-    # One bit a picture signals "off".
+        assert (rows[chain].bits, rows[chain].message_bits, rows[chain].psnr_y) == (plain.bits, 0, plain.psnr_y)
     always = rows["in_loop_throughout"]
-    assert (always.bits, always.flag_bits, always.psnr_y, always.pictures_off) == (plain.bits, 3, plain.psnr_y, 3)
+    assert (always.bits, always.psnr_y, always.pictures_off) == (plain.bits, plain.psnr_y, 3)
 
 
 def test_network_that_needs_other_planes_is_refused(vvenc_library, video, tmp_path):
@@ -212,31 +215,32 @@ def test_options_that_do_not_fit_are_refused(run, monkeypatch, weights, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-def stream(level, bits, flag_bits=0.0, mode="ctu"):
+def stream(level, bits, message_bits=0, mode="ctu"):
     """Create a stream of two pictures with MSE `level`; 3 dB correspond to a factor of two."""
     picture = LoopPicture(
-        poc=0, slice_type="B", qp=37, bits=bits // 2, mse=(level,) * 3, flag_bits=flag_bits / 2, mode=mode
+        poc=0, slice_type="B", qp=37, bits=bits // 2, mse=(level,) * 3, message_bits=message_bits // 2, mode=mode
     )
     return LoopStream((picture, picture), bits, Path("coded/a"))
 
 
 def test_rates_and_use_of_the_filter():
-    """10 % fewer bits at equal PSNR give a BD-rate of -10 %; flags count as bits."""
+    """10 % fewer bits at equal PSNR give a BD-rate of -10 %; messages count as bits, but not in the stream alone."""
     rows = []
     for index, qp in enumerate((42, 37, 32, 27)):
         level, bits = 64 / 2**index, 8000 * 2**index
         plain = stream(level, bits)
-        streams = (plain, stream(level, bits, 0.05 * bits), stream(level, int(0.85 * bits), 0.05 * bits))
+        streams = (plain, stream(level, bits, bits // 20), stream(level, int(0.85 * bits), bits // 20))
         rows += make_rows("clip", "model", qp, streams, CODED, "ctu", Path())
     notes = []
     assert rates_of(rows, "post_filter", notes)["y"] == pytest.approx(5, abs=0.01)
     assert rates_of(rows, "in_loop", notes) == pytest.approx({"y": -10, "u": -10, "v": -10}, abs=0.01)
+    assert rates_of(rows, "in_loop_stream_alone", notes)["y"] == pytest.approx(-15, abs=0.01)
     assert notes == []
     assert rates_of(rows[:8], "in_loop", notes) == {"y": None, "u": None, "v": None}
     assert notes == ["no BD-rate for clip: it needs 4 QPs, not 2"]
     assert mean_rates([{"y": 1.0, "u": None, "v": 2.0}, {"y": 3.0, "u": 1.0, "v": 2.0}]) == {"y": 2, "u": None, "v": 2}
     # With more bits at the same quality, an encoder does not use the filter unless it is always on.
-    worse = (stream(10.0, 1000), stream(10.0, 1000), stream(10.0, 990, 20.0))
+    worse = (stream(10.0, 1000), stream(10.0, 1000), stream(10.0, 990, 20))
     for decisions, used in (("ctu", False), ("none", True)):
         chains = {row.chain: row for row in make_rows("clip", "model", 37, worse, CODED, decisions, Path())}
         assert chains["in_loop"].used is used
@@ -278,18 +282,19 @@ def test_network_receives_the_slice_type_in_the_loop(vvenc_library, video, tmp_p
 
 
 @pytest.fixture
-def stand_in_library(tmp_path, monkeypatch):
-    """A library whose encoder is a stand-in that quantises samples."""
+def stand_in_library(tmp_path, monkeypatch, golden_file):
+    """A library whose encoder is a stand-in that quantises samples, and writes access units of another clip."""
+    units = access_units(golden_file("vvc/tinyclip128x64_ld_qp37.266").read_bytes())
 
     def encode(library, originals, video_format, settings, bitstream, filter_, log=None, messages=None):
-        pictures = []
+        pictures, stream = [], b""
         for poc, original in enumerate(originals):
             coded = CodedPicture(poc, "B" if poc else "I", settings.qp, 800, 30.0, 30.0, 30.0)
             planes = [(plane // 8 * 8).astype(np.uint16) for plane in convert(original, 10).planes]
             filter_(coded, Picture(tuple(planes), 10))
             pictures.append(coded)
-        # Each access unit is one slice with a picture header.
-        bitstream.write_bytes((b"\0\0\1\0\1\x80" + b"\1" * 1000) * len(pictures))
+            stream += units[poc] if messages is None else messages(poc, units[poc])
+        bitstream.write_bytes(stream)
         return tuple(pictures), 1.0
 
     monkeypatch.setattr(coding, "code_in_loop", encode)

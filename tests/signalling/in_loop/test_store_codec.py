@@ -70,7 +70,7 @@ def test_units_hold_the_pictures_before_the_filter(vvenc_library, store, tmp_pat
     filter_, sha256 = load_filter("low_cost_5"), sha256_file(weights_path("low_cost_5"))
     for unit in store.units:
         assert unit.in_loop.model_dump() == {
-            "weights": "low_cost_5",
+            "weights": "low_cost_5.vvc",
             "network": "low_cost_5",
             "sha256": sha256,
             "decisions": "none",
@@ -97,6 +97,7 @@ def test_units_hold_the_pictures_before_the_filter(vvenc_library, store, tmp_pat
             tmp_path,
             preset="faster",
             decisions="none",
+            picture_hashes=True,
         )
     (folder,) = tmp_path.glob("coded/b_own_*")
     assert (folder / "stream.266").read_bytes() == unit.path("bitstream").read_bytes()
@@ -105,7 +106,7 @@ def test_units_hold_the_pictures_before_the_filter(vvenc_library, store, tmp_pat
             np.testing.assert_array_equal(a.y, filter_(b, coded.qp).y)
             assert (a.y != b.y).any()
     assert all(problem is None for _, problem in verify_store(store))
-    assert "with low_cost_5 (" in store.manifest.encoder
+    assert "with low_cost_5.vvc (" in store.manifest.encoder
     assert store.manifest.recipe.in_loop.model_dump() == {"weights": "low_cost_5", "decisions": "none", "exact": False}
     assert str(vvenc_library.path) not in (store.folder / "manifest.json").read_text()
 
@@ -124,7 +125,7 @@ def test_builds_are_equal_and_finished_units_are_not_coded_again(vvenc_library, 
     # Decisions and the integer network give other units, with a file of decisions. They can be decoded.
     exact = ["in_loop.exact=true", "in_loop.decisions=ctu", "times=true"]
     other = codecnn.build_dataset(recipe, tmp_path / "again", overrides=exact, prune=True)
-    assert {unit.in_loop.weights for unit in other.units} == {"low_cost_5.int8"}
+    assert {unit.in_loop.weights for unit in other.units} == {"low_cost_5.vvc.int8"}
     assert not {unit.key for unit in other.units} & {unit.key for unit in store.units}
     assert all((other.folder / unit.decoded_file).with_name("decisions.vtmbmsstats").is_file() for unit in other.units)
     assert all(unit.encoder_seconds > 0 for unit in other.units)
@@ -179,7 +180,7 @@ def test_unsuitable_or_changed_weights_are_refused(vvenc_library, recipe, tmp_pa
     save_weights(weights, awaken(create_model("rdn", **SMALL)), "rdn", {})
     codec = in_loop_codec(InLoopSpec(weights="own.safetensors", **spec), tmp_path)
     assert codec.identity().endswith(
-        f"with own ({filter_key(load_filter(weights))[:12]}) in the loop, decisions ctu in messages"
+        f"with own ({filter_key(load_filter(weights))[:12]}) in the loop, decisions ctu in slice headers"
     )
     assert pickle.loads(pickle.dumps(codec)) == codec, "as it goes to the workers of a cluster"
     save_weights(weights, awaken(create_model("rdn", **SMALL), seed=1), "rdn", {})

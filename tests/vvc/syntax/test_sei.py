@@ -8,7 +8,7 @@ import pytest
 from codecnn.base.errors import FormatError
 from codecnn.codec import read_pictures as decoded_pictures
 from codecnn.vvc.syntax import (
-    LOOP_FILTER_UUID,
+    OUTPUT_MD5_UUID,
     USER_DATA_UNREGISTERED,
     SeiMessage,
     access_units,
@@ -30,15 +30,15 @@ def test_messages_are_read_again_and_nothing_else_changes(golden_file, size):
     payloads = [bytes([number, *[0] * size]) for number in range(9)]
     changed = b""
     for access_unit, payload in zip(access_units(stream), payloads, strict=True):
-        message = SeiMessage(USER_DATA_UNREGISTERED, LOOP_FILTER_UUID + payload)
+        message = SeiMessage(USER_DATA_UNREGISTERED, OUTPUT_MD5_UUID + payload)
         changed += add_sei(access_unit, [message, SeiMessage(0, b"\x05")], [message])
     kept = [unit.rstrip(b"\0") for unit in units_of(changed) if vvc_type(unit) not in (23, 24)]
     assert kept == [unit.rstrip(b"\0") for unit in units_of(stream) if vvc_type(unit) not in (23, 24)]
     assert len(units_of(changed)) == len(units_of(stream)) + 18
     pictures = list(read_pictures(changed))
-    assert [picture.loop_filter for picture in pictures] == payloads
+    assert [picture.output_md5 for picture in pictures] == payloads
     assert [len(picture.hashes) for picture in pictures] == [1] * 9
-    assert all(picture.loop_filter is None for picture in read_pictures(stream))
+    assert all(picture.output_md5 is None for picture in read_pictures(stream))
 
 
 def test_written_hash_equals_that_of_the_encoder(golden_file):
