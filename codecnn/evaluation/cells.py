@@ -117,7 +117,7 @@ def measure_distributed(
         metrics: Names from `METRICS`.
         decisions: "none", "ctu" or "full".
         ctu_size: Width and height of a CTU in luma samples.
-        shard: (i, n): measure every n-th cell, starting with the i-th.
+        shard: (i, n): measure the i-th of n parts of the cells.
         scheduler: Address of a dask scheduler, or None to measure in this process.
         progress: Called with (cells done, cells of the shard).
 

@@ -1,0 +1,126 @@
+"""Builds that several processes share: balance, killed and hung workers, and a disk that is full for one of them."""
+
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from codecnn.api.config import load_recipe
+from codecnn.dataset import build_shard, build_store, open_store
+from tests.helpers.store_units import hashes
+
+SHARDS = 4
+
+
+def start(recipe, store, *options, **process):
+    """Start a build in a process of its own."""
+    argv = [sys.executable, "-m", "codecnn", "dataset", "build", str(recipe), "-o", str(store), *options]
+    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **process)
+
+
+def finish(process):
+    """Wait for a build; returns its exit status and its messages."""
+    _, messages = process.communicate()
+    return process.returncode, messages
+
+
+def start_shards(recipe, store):
+    return [start(recipe, store, "--shard", f"{index}/{SHARDS}") for index in range(1, SHARDS + 1)]
+
+
+def signal_at_work(processes, store, number):
+    """Send a signal to each of some shards, by index, as soon as it codes a unit."""
+    waiting = dict(processes)
+    while waiting:
+        for index, process in list(waiting.items()):
+            assert process.poll() is None, finish(process)
+            if list(store.glob(f"coded/.work-{index}of{SHARDS}-*")):
+                process.send_signal(number)
+                del waiting[index]
+        time.sleep(0.002)
+
+
+def check_units(store):
+    """Check that each folder of a unit is a whole unit, with files of the recorded content."""
+    for folder in store.glob("coded/*_qp*"):
+        unit = json.loads((folder / "unit.json").read_text())
+        found = {f"coded/{folder.name}/{name}": value for name, value in hashes(folder).items()}
+        assert {name: found[name] for name in unit["files"] if name.startswith("coded/")} == {
+            name: value for name, value in unit["files"].items() if name.startswith("coded/")
+        }
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_store):
+    """Hashes of the store that one process built; other tests may have stored pictures of teachers in it."""
+    return {name: value for name, value in hashes(tiny_store.folder).items() if not name.startswith("teachers/")}
+
+
+def test_a_large_picture_is_a_shard_of_its_own(tiny_recipe, tmp_path):
+    small = ", ".join(f"{{source: small.png, name: small{number}}}" for number in range(4))
+    sequences = f"sequences=[{{source: small.png, name: s}}, {{source: 'skimage:astronaut.png'}}, {small}]"
+    recipe = load_recipe(tiny_recipe, [sequences, "qp=[22]", "preset=medium"])
+    assert not build_shard(recipe, tiny_recipe.parent, tmp_path, (2, 2))
+    assert sorted(path.name.split("_")[0] for path in tmp_path.glob("coded/*_qp*")) == [
+        "s",
+        "small0",
+        "small1",
+        "small2",
+        "small3",
+    ]
+
+
+def test_two_of_four_workers_are_killed(tiny_recipe, expected, tmp_path):
+    processes = start_shards(tiny_recipe, tmp_path)
+    signal_at_work({index: processes[index - 1] for index in (1, 2)}, tmp_path, signal.SIGKILL)
+    assert [finish(process)[0] for process in processes] == [-signal.SIGKILL, -signal.SIGKILL, 0, 0]
+    assert {path.name.split("-")[1] for path in tmp_path.glob("coded/.work-*")} == {"1of4", "2of4"}
+    check_units(tmp_path)
+    # The second shard is started again, and a build of everything does the rest.
+    assert finish(start(tiny_recipe, tmp_path, "--shard", f"2/{SHARDS}"))[0] == 0
+    assert not (tmp_path / "manifest.json").exists()
+    build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path)
+    assert hashes(tmp_path) == expected
+
+
+def test_a_worker_hangs_while_others_do_its_work(tiny_recipe, expected, tmp_path):
+    """As on a file system that stops answering; later it goes on."""
+    process = start(tiny_recipe, tmp_path, "--shard", f"1/{SHARDS}")
+    signal_at_work({1: process}, tmp_path, signal.SIGSTOP)
+    try:
+        build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path)
+        assert len(open_store(tmp_path).units) == 6
+    finally:
+        process.send_signal(signal.SIGCONT)
+    status, messages = finish(process)
+    assert status == 0, messages
+    assert hashes(tmp_path) == expected
+
+
+@pytest.mark.parametrize("limit", [500, 5000, 20_000, 80_000])
+def test_one_worker_cannot_write_all_of_a_file(tiny_recipe, tiny_store, expected, tmp_path, limit):
+    """A limit of the size of files, as a full disk, cuts originals, bitstreams or decoded pictures short."""
+    store = tmp_path / "store"
+    if limit > 5000:
+        # The originals are there, so that files of units are cut.
+        shutil.copytree(tiny_store.folder / "originals", store / "originals")
+        (store / ".codecnn-store").touch()
+
+    def set_limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    process = start(tiny_recipe, store, "--shard", "1/2", preexec_fn=set_limit)
+    other = start(tiny_recipe, store, "--shard", "2/2")
+    status, messages = finish(process)
+    assert (status, messages.count("Traceback")) == (1, 0), messages
+    assert finish(other)[0] == 0
+    assert not list(store.glob("coded/.work-*"))
+    check_units(store)
+    assert not (store / "manifest.json").exists()
+    assert finish(start(tiny_recipe, store, "--shard", "1/2"))[0] == 0
+    assert hashes(store) == expected
