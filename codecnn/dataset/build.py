@@ -71,6 +71,7 @@ from codecnn.dataset.planning import (
 )
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit, EncoderTime
+from codecnn.dataset.remote import store_address
 from codecnn.dataset.sources import Source, check_stated_qps, expand
 from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, UNITS, Store, open_store
 from codecnn.dataset.unit import SECONDS
@@ -191,6 +192,8 @@ def build_shard(
         CodecnnError: As for `build_store`.
     """
     check_shard(shard)
+    if (address := store_address(store)) is not None:
+        raise ConfigError(f"a store is built in a folder: build it there and copy the folder to {address}")
     index, shards = shard
     if recipe.in_loop is not None and codec is None:
         raise ConfigError(f"recipe {recipe.name!r} has a filter in the loop: codecnn.build_dataset builds its store")

@@ -21,7 +21,7 @@ from codecnn.base.files import atomic_path
 CACHE_VARIABLE = "CODECNN_CACHE"
 """Environment variable with the folder of local copies; by default ~/.cache/codecnn."""
 
-_ADDRESS = re.compile(r"(s3|gs|hdfs|abfss?):/{1,2}([^/].*)", re.DOTALL)
+_ADDRESS = re.compile(r"s3:/{1,2}([^/].*)", re.DOTALL)
 """Form of an address; a path of Python has one slash of the two."""
 
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -37,7 +37,7 @@ _CHUNK = 1 << 24
 def store_address(store: Path | str) -> str | None:
     """Return the address of a store in object storage, e.g. "s3://bucket/stores/div2k"; None for a folder."""
     match = _ADDRESS.fullmatch(str(store))
-    return None if match is None else f"{match[1]}://{match[2].rstrip('/')}"
+    return None if match is None else f"s3://{match[1].rstrip('/')}"
 
 
 def copy_manifest(address: str, name: str) -> Path:
@@ -55,7 +55,7 @@ def copy_manifest(address: str, name: str) -> Path:
         ConfigError: The address is not valid.
     """
     content = b"".join(_chunks(*_file_system(address), address, name))
-    last = address.partition("?")[0].rpartition("/")[2]
+    last = _without_options(address).rpartition("/")[2]
     folder = _cache() / "stores" / hashlib.sha256(content).hexdigest()[:16] / last
     if not (folder / name).is_file():
         with atomic_path(folder / name) as part:
@@ -83,6 +83,7 @@ def copy_files(address: str, folder: Path, files: Mapping[str, str]) -> None:
     with FileLock(folder / ".lock"), ThreadPoolExecutor(_PARALLEL) as pool:
         missing = [name for name in files if not (folder / name).is_file()]
         system, root = _file_system(address)
+        shown = _without_options(address)
 
         def copy(name: str) -> None:
             digest = hashlib.sha256()
@@ -93,25 +94,25 @@ def copy_files(address: str, folder: Path, files: Mapping[str, str]) -> None:
                         file.write(chunk)
                 if digest.hexdigest() != files[name]:
                     raise StoreError(
-                        f"{address}/{name} has other content than when it was built: copy the store there again"
+                        f"{shown}/{name} has other content than when it was built: copy the store there again"
                     )
 
-        bar = tqdm(desc=f"copying {address}", unit="file", total=len(missing), disable=None, leave=False)
-        with bar:
+        with tqdm(desc=f"copying {shown}", unit="file", total=len(missing), disable=None, leave=False) as bar:
             for _ in pool.map(copy, missing):
                 bar.update()
 
 
 def _chunks(system: Any, root: str, address: str, name: str) -> Iterator[bytes]:
     """Yield the content of a file; errors of object storage become errors of codecnn."""
+    shown = f"{_without_options(address)}/{name}"
     try:
         with system.open_input_stream(f"{root}/{name}") as source:
             while chunk := source.read(_CHUNK):
                 yield chunk
     except FileNotFoundError:
-        raise MissingFileError(f"{address}/{name} does not exist: copy a complete store there") from None
+        raise MissingFileError(f"{shown} does not exist: copy a complete store there") from None
     except OSError as error:
-        raise MissingFileError(f"{address}/{name} cannot be read: {error}") from error
+        raise MissingFileError(f"{shown} cannot be read: {error}") from error
 
 
 def _file_system(address: str) -> tuple[Any, str]:
@@ -120,12 +121,16 @@ def _file_system(address: str) -> tuple[Any, str]:
 
     endpoint = next((value for name in _ENDPOINTS if (value := os.environ.get(name))), None)
     try:
-        if endpoint is not None and address.startswith("s3://") and "?" not in address:
+        if endpoint is not None and "?" not in address:
             return S3FileSystem(endpoint_override=endpoint), address.removeprefix("s3://")
         system, path = FileSystem.from_uri(address)
     except (OSError, ValueError, NotImplementedError) as error:
         raise ConfigError(f"{address} cannot be opened: {error}") from error
     return system, path
+
+
+def _without_options(address: str) -> str:
+    return address.partition("?")[0]
 
 
 def _cache() -> Path:

@@ -133,10 +133,12 @@ def input_files(*sources: Path | str | None) -> list[Path]:
 
 
 def is_store(folder: Path) -> bool:
-    """Return whether `folder` is a store, complete or not.
+    """Return whether `folder` is a store, complete or not, or an address of one in object storage.
 
     A folder without still pictures counts as a store, so that opening it reports what is missing.
     """
+    if store_address(folder) is not None:
+        return True
     if not folder.is_dir():
         return False
     return (folder / "coded").exists() or not any(path.suffix.lower() in STILL_SUFFIXES for path in folder.iterdir())

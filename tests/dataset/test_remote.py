@@ -77,9 +77,12 @@ def test_training_gives_the_same_weights(bucket, tiny_store, tmp_path):
     assert any(name.endswith("decoded.yuv") for name in reads)
 
 
-def test_commands_take_the_address(bucket, tiny_store, run):
+def test_commands_take_the_address(bucket, tiny_store, tmp_path, run):
     stats = result_of(run, "dataset", "stats", ADDRESS)
     assert stats == result_of(run, "dataset", "stats", tiny_store.folder)
+    for store, output in ((tiny_store.folder, tmp_path / "folder"), (ADDRESS, tmp_path / "remote")):
+        result_of(run, "evaluate", store, "-m", "low_cost_5", "-o", output)
+    assert (tmp_path / "folder" / "ctus.parquet").read_bytes() == (tmp_path / "remote" / "ctus.parquet").read_bytes()
     checked = result_of(run, "dataset", "verify", ADDRESS)
     assert checked["files"] == len({name for unit in tiny_store.units for name in unit.files}) + 2
     assert checked["damaged"] == {}
@@ -123,6 +126,13 @@ def test_a_full_cache_is_reported(bucket, monkeypatch):
         unit.decoded()
     monkeypatch.undo()
     assert not list(unit.folder.rglob("*.yuv*"))
+
+
+def test_no_store_is_built_at_an_address(tiny_recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="built in a folder: build it there and copy the folder to s3://bucket/a"):
+        codecnn.build_dataset(tiny_recipe, "s3://bucket/a")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
