@@ -55,7 +55,9 @@ class FilterConfig(Schema):
     """Configuration that trains an in-loop filter on stores; unknown keys are errors."""
 
     task: Literal["filter"] = "filter"
-    store: str | None = Field(default=None, description="folder written by `codecnn dataset build`, or its address s3://...")
+    store: str | None = Field(
+        default=None, description="folder written by `codecnn dataset build`, or its address s3://..."
+    )
     stores: list[StoreShare] | None = Field(
         default=None, min_length=1, description="several stores with their shares, instead of store"
     )
