@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from urllib.request import urlopen
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -82,7 +83,11 @@ def test_commands_take_the_address(bucket, tiny_store, tmp_path, run):
     assert stats == result_of(run, "dataset", "stats", tiny_store.folder)
     for store, output in ((tiny_store.folder, tmp_path / "folder"), (ADDRESS, tmp_path / "remote")):
         result_of(run, "evaluate", store, "-m", "low_cost_5", "-o", output)
+        argv = ("labels", "-i", store, "--block-sizes", "16", "-o", output / "labels.parquet")
+        assert result_of(run, *argv)["blocks"] > 0
     assert (tmp_path / "folder" / "ctus.parquet").read_bytes() == (tmp_path / "remote" / "ctus.parquet").read_bytes()
+    tables = [pq.read_table(tmp_path / name / "labels.parquet") for name in ("folder", "remote")]
+    assert tables[0].equals(tables[1])
     checked = result_of(run, "dataset", "verify", ADDRESS)
     assert checked["files"] == len({name for unit in tiny_store.units for name in unit.files}) + 2
     assert checked["damaged"] == {}

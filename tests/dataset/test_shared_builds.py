@@ -17,10 +17,12 @@ from tests.helpers.store_units import hashes
 SHARDS = 4
 
 
-def start(recipe, store, *options, **process):
-    """Start a build in a process of its own."""
-    argv = [sys.executable, "-m", "codecnn", "dataset", "build", str(recipe), "-o", str(store), *options]
-    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, **process)
+def start(recipe, store, *options, largest=resource.RLIM_INFINITY):
+    """Start a build in a process of its own, which can write files of `largest` bytes at most."""
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({largest}, {largest}))"
+    argv = [sys.executable, "-c", f"{limit}; import codecnn.cli; codecnn.cli.main()"]
+    argv += ["dataset", "build", str(recipe), "-o", str(store), *options]
+    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def finish(process):
@@ -105,10 +107,7 @@ def test_one_worker_cannot_write_all_of_a_file(tiny_recipe, tiny_store, expected
         shutil.copytree(tiny_store.folder / "originals", tmp_path / "originals")
         shutil.copy(tiny_store.folder / ".codecnn-store", tmp_path)
 
-    def set_limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    process = start(tiny_recipe, tmp_path, "--shard", "1/2", preexec_fn=set_limit)
+    process = start(tiny_recipe, tmp_path, "--shard", "1/2", largest=limit)
     assert not build_shard(recipe, tiny_recipe.parent, tmp_path, (2, 2))
     status, messages = finish(process)
     assert (status, messages.count("Traceback")) == (1, 0), messages
