@@ -107,12 +107,11 @@ def test_one_worker_cannot_write_all_of_a_file(tiny_recipe, tiny_store, expected
         shutil.copytree(tiny_store.folder / "originals", tmp_path / "originals")
         shutil.copy(tiny_store.folder / ".codecnn-store", tmp_path)
 
-    process = start(tiny_recipe, tmp_path, "--shard", "1/2", largest=limit)
-    assert not build_shard(recipe, tiny_recipe.parent, tmp_path, (2, 2))
-    status, messages = finish(process)
+    status, messages = finish(start(tiny_recipe, tmp_path, "--shard", "1/2", largest=limit))
     assert (status, messages.count("Traceback")) == (1, 0), messages
     assert ("ulimit -f" in messages) == (cut == "originals")
     assert not list(tmp_path.glob("coded/.work-*"))
+    assert not build_shard(recipe, tiny_recipe.parent, tmp_path, (2, 2))
     check_units(tmp_path)
     assert build_shard(recipe, tiny_recipe.parent, tmp_path, (1, 2))
     assert hashes(tmp_path) == expected
