@@ -63,10 +63,12 @@ def expected(tiny_store):
     return {name: value for name, value in hashes(tiny_store.folder).items() if not name.startswith("teachers/")}
 
 
-def test_a_large_picture_is_a_shard_of_its_own(tiny_recipe, tmp_path):
+@pytest.mark.parametrize("preset", ["medium", "slower"])
+def test_a_large_picture_is_a_shard_of_its_own(tiny_recipe, tmp_path, preset):
+    """Also with a preset whose time was not measured."""
     small = ", ".join(f"{{source: small.png, name: small{number}}}" for number in range(4))
     sequences = f"sequences=[{{source: small.png, name: s}}, {{source: 'skimage:astronaut.png'}}, {small}]"
-    recipe = load_recipe(tiny_recipe, [sequences, "qp=[22]", "preset=medium"])
+    recipe = load_recipe(tiny_recipe, [sequences, "qp=[22]", f"preset={preset}"])
     assert not build_shard(recipe, tiny_recipe.parent, tmp_path, (2, 2))
     names = sorted(path.name.split("_")[0] for path in tmp_path.glob("coded/*_qp*"))
     assert names == ["s", "small0", "small1", "small2", "small3"]
