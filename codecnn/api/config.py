@@ -45,7 +45,7 @@ class NetworkConfig(Schema):
 class StoreShare(Schema):
     """One of several stores to train on, with its share of the patches."""
 
-    store: str = Field(description="folder written by `codecnn dataset build`")
+    store: str = Field(description="folder written by `codecnn dataset build`, or its address s3://...")
     share: float = Field(
         gt=0, allow_inf_nan=False, description="share of the patches, relative to that of the other stores"
     )
@@ -55,7 +55,9 @@ class FilterConfig(Schema):
     """Configuration that trains an in-loop filter on stores; unknown keys are errors."""
 
     task: Literal["filter"] = "filter"
-    store: str | None = Field(default=None, description="folder written by `codecnn dataset build`")
+    store: str | None = Field(
+        default=None, description="folder written by `codecnn dataset build`, or its address s3://..."
+    )
     stores: list[StoreShare] | None = Field(
         default=None, min_length=1, description="several stores with their shares, instead of store"
     )

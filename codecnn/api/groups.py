@@ -248,7 +248,7 @@ class ManyMachines:
             shown="1/1",
             metavar="I/N",
             group=MACHINES,
-            help="Process every N-th item, starting with the I-th, e.g. 1/4.",
+            help="Do the I-th of N parts of the work, which take about the same time, e.g. 1/4.",
             python="As numbers, e.g. (1, 4).",
         ),
     ] = WHOLE

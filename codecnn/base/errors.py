@@ -78,7 +78,7 @@ class UserCodeWarning(UserWarning):
 
 
 class DiskFullError(CodecnnError, OSError):
-    """The disk is full; the incomplete file has been removed."""
+    """The disk is full or a file too large for it; the incomplete file has been removed."""
 
 
 class StoppedError(CodecnnError, RuntimeError):

@@ -40,19 +40,24 @@ _hashes: dict[tuple[Any, ...], str] = {}
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Convert "no space left" errors of the enclosed writes.
+    """Convert errors of the enclosed writes that mean that the disk does not take a file.
 
     Args:
         path: File that the error message names.
 
     Raises:
-        DiskFullError: The disk is full or the quota is exceeded.
+        DiskFullError: The disk is full, the quota is exceeded, or a file is too large.
     """
     try:
         yield
     except OSError as error:
         if error.errno in _DISK_FULL and not isinstance(error, CodecnnError):
             raise DiskFullError(f"no space left on the disk while writing {path}") from error
+        if error.errno == errno.EFBIG:
+            raise DiskFullError(
+                f"a file is too large for the file system or the limit of the shell while writing {path}: write it to "
+                "another disk, or raise the limit (ulimit -f)"
+            ) from error
         raise
 
 

@@ -49,6 +49,7 @@ from codecnn.codec import (
     get_codec,
     streams_identity,
 )
+from codecnn.dataset.estimate import unit_costs
 from codecnn.dataset.originals import (
     HASHES,
     ORIGINAL_STEM,
@@ -70,6 +71,7 @@ from codecnn.dataset.planning import (
 )
 from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit, EncoderTime
+from codecnn.dataset.remote import store_address
 from codecnn.dataset.sources import Source, check_stated_qps, expand
 from codecnn.dataset.store import CTU_SCHEMA, CTUS, MANIFEST, SCHEMA, UNITS, Store, open_store
 from codecnn.dataset.unit import SECONDS
@@ -89,6 +91,7 @@ MARK = ".codecnn-store"
 """File that marks a folder as a store; it is written before anything else, so that an interrupted build has it."""
 
 _LOCK = re.compile(r"\.lock-(finish|\d+of\d+)")
+_WORKING_FOLDER = re.compile(r"\.work-(\d+of\d+)-")
 _HASH = re.compile(r"[0-9a-f]{64}\.json")
 
 LOCK_SECONDS = 3
@@ -164,7 +167,7 @@ def build_shard(
     advice: str = PRUNE_ADVICE,
     keep: bool = False,
 ) -> bool:
-    """Code every n-th unit of a recipe.
+    """Code a part of the units of a recipe; the parts take about the same processor time.
 
     Shards can run at the same time, on machines that share the store's folder. The shard that codes the last missing
     unit completes the store.
@@ -173,7 +176,7 @@ def build_shard(
         recipe: The recipe.
         recipe_folder: As for `build_store`.
         store: Folder of the store.
-        shard: (i, n): every n-th unit, beginning with the i-th, counted from 1.
+        shard: (i, n): the i-th of n parts, counted from 1.
         codec: As for `build_store`.
         jobs: As for `build_store`.
         scheduler: As for `build_store`.
@@ -189,6 +192,8 @@ def build_shard(
         CodecnnError: As for `build_store`.
     """
     check_shard(shard)
+    if (address := store_address(store)) is not None:
+        raise ConfigError(f"a store is built in a folder: build it there and copy the folder to {address}")
     index, shards = shard
     if recipe.in_loop is not None and codec is None:
         raise ConfigError(f"recipe {recipe.name!r} has a filter in the loop: codecnn.build_dataset builds its store")
@@ -212,9 +217,13 @@ def build_shard(
             plans = plan_units(sources, work, jobs)
             if not (prune or keep):
                 check_nothing_is_lost(plans, work, advice)
-            shard_plans = of_shard(plans, shard)
+            unfinished = [plan for plan in plans if finished_unit(plan, store) is None]
+            check_sources(recipe, [plan.source for plan in unfinished], jobs)
+            shard_plans = plans
+            if unfinished and (shard != WHOLE or jobs > 1 or scheduler is not None):
+                costs = unit_costs(recipe, [(plan.source, plan.settings.qp) for plan in plans], jobs)
+                shard_plans = of_shard(plans, shard, costs)
             missing = [plan for plan in shard_plans if finished_unit(plan, store) is None]
-            check_sources(recipe, [plan.source for plan in missing], jobs)
             if missing:
                 # Before the first unit changes, so that a store with a manifest is always complete.
                 (store / MANIFEST).unlink(missing_ok=True)
@@ -279,9 +288,21 @@ def _remove_working_folders(store: Path, label: str) -> None:
         remove_tree(path)
 
 
+def _remove_abandoned_folders(store: Path, label: str) -> None:
+    """Remove unfinished units of workers that died: those of this shard, and those of shards that nobody works on."""
+    _remove_working_folders(store, label)
+    others = {match[1] for path in (store / CODED).iterdir() if (match := _WORKING_FOLDER.match(path.name))}
+    for other in others:
+        with contextlib.suppress(Timeout), FileLock(store / f".lock-{other}", timeout=LOCK_SECONDS):
+            _remove_working_folders(store, other)
+
+
 def _code(plan: UnitPlan, work: Build) -> None:
     """Code one unit in a working folder, measure and describe it, and rename the folder to its final name."""
     store = work.store
+    if finished_unit(plan, store) is not None:
+        # Another process has coded it since this one began.
+        return
     with disk_errors(store):
         original = convert_original(work.recipe, plan.source, plan.original, store)
         folder = store / CODED / f"{_working_prefix(work.label)}{uuid.uuid4().hex[:8]}"
@@ -395,8 +416,7 @@ def _finish(plans: list[UnitPlan], units: list[CodedUnit], work: Build, *, prune
             writer.write_table(rows.cast(CTU_SCHEMA))
     for path in [] if keep else other_units(plans, store):
         remove_tree(path)
-    # A worker of a cluster that died has left its folder.
-    _remove_working_folders(store, work.label)
+    _remove_abandoned_folders(store, work.label)
     _clean_originals(store, {plan.original for plan in plans}, prune)
     _remove_hashes(store)
     remove_leftovers(store)

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from math import ceil
 from pathlib import Path
@@ -23,6 +24,7 @@ from codecnn.dataset.rates import (
     coding_seconds,
     other_seconds,
     rebuilding_seconds,
+    similar_seconds,
     temporal_seconds,
 )
 from codecnn.dataset.recipe import Recipe
@@ -172,6 +174,43 @@ def plan_build(recipe: Recipe, recipe_folder: Path) -> BuildPlan:
     return BuildPlan(recipe.name, tuple(_row(recipe, name, group) for name, group in groups.items()))
 
 
+def unit_costs(recipe: Recipe, units: Sequence[tuple[Source, int]], jobs: int) -> list[int]:
+    """Predict the processor time of units, to share the work of a build evenly.
+
+    Settings whose time was not measured count as the most similar ones that were.
+
+    Args:
+        recipe: The recipe.
+        units: Source and QP of each unit.
+        jobs: Number of files whose headers are read at the same time.
+
+    Returns:
+        Milliseconds of each unit; whole numbers, so that machines which round floats differently agree.
+
+    Raises:
+        CodecnnError: A source is missing or cannot be read.
+    """
+    sources = {source.name: source for source, _ in units}
+
+    def samples_of(source: Source) -> int:
+        form, pictures = source_format(recipe, source)
+        return form.width * form.height * pictures
+
+    with ThreadPoolExecutor(jobs) as pool:
+        samples = dict(zip(sources, pool.map(samples_of, sources.values()), strict=True))
+    return [_milliseconds(recipe, source, qp, samples[source.name]) for source, qp in units]
+
+
+def _milliseconds(recipe: Recipe, source: Source, qp: int, samples: int) -> int:
+    return round(1000 * (similar_seconds(recipe, source.encoder, qp, samples) + sum(_further_seconds(recipe, samples))))
+
+
+def _further_seconds(recipe: Recipe, samples: int) -> tuple[float, float, float]:
+    """Return the seconds of rebuilding planes, of temporal planes and of all other work except coding for a unit."""
+    rebuilding = rebuilding_seconds(samples) if recipe.rebuilt_planes else 0.0
+    return rebuilding, temporal_seconds(samples, _searches(recipe)), other_seconds(recipe, samples)
+
+
 def _configuration(recipe: Recipe, source: Source) -> str:
     """Return codec, preset and configuration of a source, with the parameters that its encoder gets."""
     if recipe.codec == STREAMS:
@@ -186,7 +225,7 @@ def _row(recipe: Recipe, name: str, sources: Sequence[Source]) -> PlanRow:
     sizes: dict[str, int] = defaultdict(int)
     units = pictures = samples = 0
     coding: float | None = 0.0
-    rebuilding = temporal = other = 0.0
+    further = [0.0, 0.0, 0.0]
     for source in sources:
         form, count = source_format(recipe, source)
         sizes["originals"] += count * form.picture_bytes
@@ -199,10 +238,8 @@ def _row(recipe: Recipe, name: str, sources: Sequence[Source]) -> PlanRow:
             if coding is not None:
                 seconds = coding_seconds(recipe, source.encoder, qp, luma)
                 coding = None if seconds is None else coding + seconds
-            rebuilding += rebuilding_seconds(luma) if recipe.rebuilt_planes else 0.0
-            temporal += temporal_seconds(luma, _searches(recipe))
-            other += other_seconds(recipe, luma)
-    hours = CoreHours(None if coding is None else coding / 3600, rebuilding / 3600, temporal / 3600, other / 3600)
+            further = [total + part for total, part in zip(further, _further_seconds(recipe, luma), strict=True)]
+    hours = CoreHours(None if coding is None else coding / 3600, *(seconds / 3600 for seconds in further))
     return PlanRow(name, units, pictures, samples, dict(sizes), hours)
 
 

@@ -24,7 +24,7 @@ from codecnn.base.planes import (
     TEACHER_PLANES,
     how_to_have,
 )
-from codecnn.dataset.unit import Unit, map_cells
+from codecnn.dataset.unit import Unit, copy_to_folders, map_cells
 from codecnn.pictures.files import map_file
 
 IntArray = npt.NDArray[np.int64]
@@ -105,7 +105,8 @@ class MappedUnits:
     """
 
     def __init__(self, units: Sequence[Unit], files: Iterable[str]) -> None:
-        """Collect the paths of `files`, named as in `Unit.has`."""
+        """Collect the paths of `files`, named as in `Unit.has`; those in object storage are copied first."""
+        copy_to_folders(units, files := tuple(files))
         self.formats = [unit.format for unit in units]
         self.counts = [len(unit.pictures) for unit in units]
         self.paths = {file: [unit.path(file) for unit in units] for file in files}

@@ -25,6 +25,7 @@ from codecnn.base.files import read_json, read_jsonl, sha256_file
 from codecnn.base.notebook import html_table
 from codecnn.codec import UNKNOWN_CODEC
 from codecnn.dataset.records import Manifest
+from codecnn.dataset.remote import copy_files, copy_manifest, store_address
 from codecnn.dataset.unit import Unit
 from codecnn.pictures.files import STILL_SUFFIXES
 
@@ -57,11 +58,13 @@ class Store:
         folder: Folder of the store.
         manifest: Content of manifest.json.
         units: The coded units in the recipe's order.
+        address: Address in object storage from which files come into the folder when they are needed, or None.
     """
 
     folder: Path
     manifest: Manifest
     units: tuple[Unit, ...]
+    address: str | None = None
 
     def split(self, name: str) -> tuple[Unit, ...]:
         """Return the units of the split "train", "val" or "test".
@@ -130,10 +133,12 @@ def input_files(*sources: Path | str | None) -> list[Path]:
 
 
 def is_store(folder: Path) -> bool:
-    """Return whether `folder` is a store, complete or not.
+    """Return whether `folder` is a store, complete or not, or an address of one in object storage.
 
     A folder without still pictures counts as a store, so that opening it reports what is missing.
     """
+    if store_address(folder) is not None:
+        return True
     if not folder.is_dir():
         return False
     return (folder / "coded").exists() or not any(path.suffix.lower() in STILL_SUFFIXES for path in folder.iterdir())
@@ -143,16 +148,17 @@ def open_store(folder: Path | str) -> Store:
     """Open a complete store and validate its records.
 
     Args:
-        folder: Folder of the store.
+        folder: Folder of the store, or its address in object storage (see `codecnn.dataset.remote`).
 
     Returns:
         The store.
 
     Raises:
-        MissingFileError: The folder does not exist.
+        MissingFileError: The folder does not exist, or the address cannot be read.
         StoreError: The folder is not a store, is not complete, is damaged, or has another schema version.
     """
-    folder = Path(folder)
+    address = store_address(folder)
+    folder = Path(folder) if address is None else copy_manifest(address, MANIFEST)
     if folder.is_file():
         raise StoreError(f"{folder} is a file, not the folder of a store: `codecnn dataset build` makes one")
     if not folder.is_dir():
@@ -166,13 +172,16 @@ def open_store(folder: Path | str) -> Store:
     if schema != SCHEMA:
         raise StoreError(f"store {folder} has schema {schema}, this codecnn reads schema {SCHEMA}: build it again")
     manifest = Manifest.from_json(folder / MANIFEST, value)
-    facts: dict[str, Any] = {"folder": folder, "all_intra": manifest.recipe.configuration == "ai"}
+    if address is not None:
+        copy_files(address, folder, {UNITS: manifest.units_sha256, CTUS: manifest.ctus_sha256})
+    all_intra = manifest.recipe.configuration == "ai"
+    facts: dict[str, Any] = {"folder": folder, "address": address, "all_intra": all_intra}
     units = tuple(Unit.from_json(folder / UNITS, line, **facts) for line in read_jsonl(folder / UNITS))
     if len(units) != manifest.units:
         raise StoreError(
             f"store {folder} lists {len(units)} units, its manifest says {manifest.units}: build the store again"
         )
-    return Store(folder, manifest, units)
+    return Store(folder, manifest, units, address)
 
 
 def verify_store(store: Store) -> Iterator[tuple[str, str | None]]:
@@ -184,6 +193,8 @@ def verify_store(store: Store) -> Iterator[tuple[str, str | None]]:
     expected = {CTUS: store.manifest.ctus_sha256, UNITS: store.manifest.units_sha256}
     for unit in store.units:
         expected |= unit.files
+    if store.address is not None:
+        copy_files(store.address, store.folder, expected)
     for name, sha256 in sorted(expected.items()):
         path = store.folder / name
         if not path.is_file():

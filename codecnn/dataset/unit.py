@@ -1,5 +1,7 @@
 """A coded unit of a store: a sequence at a QP, with its pictures and planes."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from codecnn.base.errors import StoreError
 from codecnn.base.files import read_json
 from codecnn.base.planes import LUMA_FILES, SAMPLE_PLANES, SLICE_TYPES, how_to_have
 from codecnn.dataset.records import CodedUnit, Coding, EncoderTime
+from codecnn.dataset.remote import copy_files
 from codecnn.pictures.files import Video, open_raw
 from codecnn.pictures.motion import temporal_number
 
@@ -28,6 +31,7 @@ class Unit(CodedUnit):
         class_: JVET class of the sequence, or None.
         coding: Encoder settings, if the recipe has several.
         folder: Folder of the store.
+        address: Address in object storage from which files come into the folder when they are needed, or None.
         teacher_file: File of pictures that a teacher network filtered, or None.
         all_intra: The recipe's configuration is all-intra.
     """
@@ -37,6 +41,7 @@ class Unit(CodedUnit):
     class_: str | None = Field(default=None, alias="class")
     coding: Coding | None = None
     folder: Path = Field(exclude=True)
+    address: str | None = Field(default=None, exclude=True)
     teacher_file: str | None = Field(default=None, alias="teacher", exclude=True)
     all_intra: bool = Field(default=False, exclude=True)
 
@@ -73,7 +78,7 @@ class Unit(CodedUnit):
         return self._named_files()[file] is not None
 
     def path(self, file: str) -> Path:
-        """Return the path of a file, named as in `has`.
+        """Return the path of a file, named as in `has`, which is copied from object storage if it is not there.
 
         Raises:
             StoreError: The unit has no such file.
@@ -81,6 +86,13 @@ class Unit(CodedUnit):
         name = self._named_files()[file]
         if name is None:
             raise StoreError(f"sequence {self.name!r} of store {self.folder} has no file {file}")
+        return self._local(name)
+
+    def _local(self, name: str) -> Path:
+        """Return the path of a file by its name relative to the store."""
+        # Pictures of teachers are computed into the folder.
+        if self.address is not None and name in self.files:
+            copy_files(self.address, self.folder, {name: self.files[name]})
         return self.folder / name
 
     def _named_files(self) -> dict[str, str | None]:
@@ -105,17 +117,17 @@ class Unit(CodedUnit):
     @property
     def original_path(self) -> Path:
         """Raw YUV file of the original pictures."""
-        return self.folder / self.original_file
+        return self._local(self.original_file)
 
     @property
     def decoded_path(self) -> Path:
         """Raw YUV file of the decoded pictures."""
-        return self.folder / self.decoded_file
+        return self._local(self.decoded_file)
 
     @property
     def encoder_seconds(self) -> float | None:
-        """Processor time of the encoder in seconds, or None if the recipe does not set `times`."""
-        path = self.decoded_path.with_name(SECONDS)
+        """Processor time of the encoder in seconds; None without `times` in the recipe, and from object storage."""
+        path = (self.folder / self.decoded_file).with_name(SECONDS)
         return EncoderTime.from_json(path, read_json(path)).encoder_cpu if path.is_file() else None
 
     def originals(self) -> Video:
@@ -188,6 +200,23 @@ class Unit(CodedUnit):
             StoreError: The file is damaged.
         """
         return map_cells(self.path(file)) if self.has(file) else None
+
+
+def copy_to_folders(units: Iterable[Unit], files: Iterable[str]) -> None:
+    """Copy the files of units, named as in `Unit.has`, from object storage into the folders of their stores.
+
+    Args:
+        units: The units; those of local stores are passed over.
+        files: Names of the files.
+    """
+    names = tuple(files)
+    stores: dict[tuple[str, Path], dict[str, str]] = defaultdict(dict)
+    for unit in units:
+        if unit.address is not None:
+            paths = {unit._named_files()[name] for name in names}
+            stores[unit.address, unit.folder] |= {path: unit.files[path] for path in paths if path in unit.files}
+    for (address, folder), hashes in stores.items():
+        copy_files(address, folder, hashes)
 
 
 def map_cells(path: Path) -> npt.NDArray[np.int8]:

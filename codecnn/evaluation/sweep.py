@@ -74,7 +74,7 @@ def evaluate(
         output: Folder to write to.
         metrics: Names from "psnr", "ssim", "ms_ssim", "vmaf", "vmaf_neg" and "xpsnr".
         decisions: "none", "ctu" or "full".
-        shard: (i, n): measure every n-th cell, starting with the i-th.
+        shard: (i, n): measure the i-th of n parts of the cells.
         scheduler: Address of a dask scheduler whose workers measure; None measures in this process.
         prune: Remove the cells of other evaluations from `output` when the results are written.
         progress: Called with (cells done, all cells).

@@ -54,7 +54,18 @@ def test_the_command_line_takes_every_command(page, text, monkeypatch, tmp_path)
             if file is not None and file.is_file():
                 (load_recipe if command in ("build", "plan") else load_config)(file, overrides)
         else:
-            assert words[0] in ("tensorboard", "wandb", "mlflow", "hf", "mpv", "ffmpeg", "pip", "python3", "."), words
+            assert words[0] in (
+                "aws",
+                "tensorboard",
+                "wandb",
+                "mlflow",
+                "hf",
+                "mpv",
+                "ffmpeg",
+                "pip",
+                "python3",
+                ".",
+            ), words
 
 
 @pytest.mark.parametrize(("page", "text"), of("yaml"))

@@ -72,7 +72,7 @@ def write_partitions(
         planes: Planes to write instead of CUs, see `write_planes`.
         tus: Write transform blocks instead of CUs.
         motion: Write CUs with their motion, see `stream_motion`.
-        shard: (i, n) reads every n-th stream only, starting at the i-th.
+        shard: (i, n) reads the i-th of n parts of the streams, which have about the same number of bytes.
         scheduler: Address of a dask scheduler whose workers read the streams.
         progress: Called with the number of finished streams and the number of all streams.
 
@@ -104,7 +104,8 @@ def write_partitions(
         if not path.is_file():
             raise MissingFileError(f"{path} does not exist")
     check_outputs([_output(path, folder, bool(planes)) for path in paths], paths)
-    tasks = [_task(path, folder, tuple(dict.fromkeys(planes)), rows) for path in of_shard(paths, shard)]
+    shard_paths = of_shard(paths, shard, [path.stat().st_size for path in paths])
+    tasks = [_task(path, folder, tuple(dict.fromkeys(planes)), rows) for path in shard_paths]
     missing = [task for task in tasks if not _is_complete(task)]
     work_through(
         _write,

@@ -291,7 +291,7 @@ def write_labels_by_parts(
         decoded = None if entry.decoded is None else entry.decoded.absolute()
         entry = replace(entry, picture=entry.picture.absolute(), decoded=decoded)
         parts.append(_Part(entry, number, folder / f"{number:06}_{key[:16]}.arrow"))
-    shard_parts = of_shard(parts, shard)
+    shard_parts = of_shard(parts, shard, [part.entry.picture.stat().st_size for part in parts])
     missing = [part for part in shard_parts if not part.file.is_file()]
     work_through(
         functools.partial(_label_part, settings=settings, jobs=jobs, device=device),

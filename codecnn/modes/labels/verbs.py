@@ -115,9 +115,9 @@ def label_blocks(options: LabelOptions) -> "Labels":
     In a store, every picture is labelled at every QP with references from the decoded pictures. docs/howto/labels.md
     describes the columns and which neighbours count as available. The result does not depend on the number of threads.
 
-    For an array job, run N jobs into one table with --shard 1/N to --shard N/N: each labels every N-th file or unit,
-    and the last to finish writes the table. With --backend dask --scheduler tcp://host:8786 the workers of a cluster do
-    the work; they must see pictures and output under the same paths.
+    For an array job, run N jobs into one table with --shard 1/N to --shard N/N: each labels a part of the files or
+    units, and the last to finish writes the table. With --backend dask --scheduler tcp://host:8786 the workers of a
+    cluster do the work; they must see pictures and output under the same paths.
 
     Returns:
         Numbers of pictures and blocks, and the table if there is no `output`.

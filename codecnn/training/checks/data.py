@@ -306,8 +306,7 @@ def _hash_files(units: Iterable[Unit]) -> tuple[int, list[str]]:
     hashed: set[Path] = set()
     damaged, size = [], 0
     for unit in units:
-        for file in (unit.decoded_file, unit.original_file):
-            path = unit.folder / file
+        for file, path in ((unit.decoded_file, unit.decoded_path), (unit.original_file, unit.original_path)):
             if path in hashed or size > HASHED_BYTES:
                 continue
             hashed.add(path)
