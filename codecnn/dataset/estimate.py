@@ -96,10 +96,12 @@ class BuildPlan:
     Attributes:
         name: Name of the recipe.
         rows: A row for each setting of the encoder, in the order of the recipe.
+        planned: Number of sources whose files are missing, with the sizes that the recipe states for them.
     """
 
     name: str
     rows: tuple[PlanRow, ...]
+    planned: int = 0
 
     @property
     def total(self) -> PlanRow:
@@ -136,6 +138,7 @@ class BuildPlan:
             "total": self.total.to_json(),
             "rows": [row.to_json() for row in self.rows],
             "not_measured": list(self.not_measured),
+            "planned": self.planned,
         }
 
     def __repr__(self) -> str:
@@ -151,7 +154,7 @@ def plan_build(recipe: Recipe, recipe_folder: Path) -> BuildPlan:
     """Compute units, size and processor time of a recipe's store.
 
     Sizes of raw video and of planes are exact, those of other files are estimated. Processor time is that of
-    `codecnn.dataset.rates`.
+    `codecnn.dataset.rates`. Sources that are missing count as the recipe's key `planned` states, if it does.
 
     Args:
         recipe: The recipe.
@@ -164,12 +167,13 @@ def plan_build(recipe: Recipe, recipe_folder: Path) -> BuildPlan:
         ConfigError: The recipe and its pictures do not fit.
         CodecnnError: A source is missing or cannot be read.
     """
-    sources = expand(recipe, recipe_folder)
-    check_sources(recipe, sources, 1)
+    sources = expand(recipe, recipe_folder, planning=True)
+    check_sources(recipe, (source for source in sources if source.planned is None), 1)
     groups: dict[str, list[Source]] = defaultdict(list)
     for source in sources:
         groups[_configuration(recipe, source)].append(source)
-    return BuildPlan(recipe.name, tuple(_row(recipe, name, group) for name, group in groups.items()))
+    rows = tuple(_row(recipe, name, group) for name, group in groups.items())
+    return BuildPlan(recipe.name, rows, sum(source.planned is not None for source in sources))
 
 
 def _configuration(recipe: Recipe, source: Source) -> str:
@@ -178,7 +182,7 @@ def _configuration(recipe: Recipe, source: Source) -> str:
         return f"{STREAMS} {recipe.configuration}"
     coding = recipe.coding(source.encoder)
     params = "".join(f" {name}={value}" for name, value in coding.params.items())
-    return f"{recipe.codec} {coding.preset} {recipe.configuration}{params}"
+    return f"{recipe.codec} {coding.preset} {recipe.configuration}{' ctc' if recipe.ctc else ''}{params}"
 
 
 def _row(recipe: Recipe, name: str, sources: Sequence[Source]) -> PlanRow:

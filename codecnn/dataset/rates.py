@@ -71,8 +71,8 @@ def coding_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, samples
     if recipe.codec == STREAMS:
         return 0.0
     coding = recipe.coding(encoder)
-    rates = CODING.get((recipe.codec, coding.preset, recipe.configuration))
-    unlike = recipe.rate is not None or recipe.ctc or recipe.in_loop is not None or coding.params
+    rates = CODING.get((recipe.codec, coding.preset, f"{recipe.configuration}{' ctc' if recipe.ctc else ''}"))
+    unlike = recipe.rate is not None or recipe.in_loop is not None or coding.params
     if rates is None or unlike:
         return None
     # A second stream without in-loop filters has the unfiltered pictures of VVC.

@@ -41,7 +41,7 @@ def main(pictures: str, output: str, *combinations: str) -> None:
                 "sequences": sequences["ai" if configuration == "ai" else "video"],
             }
         )
-        seconds = _watch()
+        seconds = watch()
         with tempfile.TemporaryDirectory() as folder:
             store = build_store(recipe, Path(pictures).parent, Path(folder) / "store")
             for unit, parts in zip(store.units, seconds, strict=True):
@@ -63,7 +63,7 @@ def main(pictures: str, output: str, *combinations: str) -> None:
                     file.write(json.dumps(line) + "\n")
 
 
-def _watch() -> list[dict[str, float]]:
+def watch() -> list[dict[str, float]]:
     """Let `build` record the processor time of its steps, a dictionary for each unit in the order of coding."""
     units: list[dict[str, float]] = []
     for name in ("_code", "add_rebuilt_planes", "write_temporal_planes"):
@@ -76,16 +76,16 @@ def _timed(name: str, work: Callable[..., Any], units: list[dict[str, float]]) -
     def run(*arguments: Any, **options: Any) -> Any:
         if name == "_code":
             units.append({})
-        start = _processor_time()
+        start = processor_time()
         result = work(*arguments, **options)
-        units[-1][name] = _processor_time() - start
+        units[-1][name] = processor_time() - start
         return result
 
     run.__dict__["__wrapped__"] = work
     return run
 
 
-def _processor_time() -> float:
+def processor_time() -> float:
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
