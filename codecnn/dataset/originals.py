@@ -177,7 +177,8 @@ def source_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
 def _whole_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
     """Return format and number of pictures of a source's file, or of a planned source; 0 if headers do not state it."""
     if source.planned is not None:
-        return VideoFormat(*parse_size(source.planned.size), chroma=source.spec.chroma or "420"), source.planned.pictures
+        width, height = parse_size(source.planned.size)
+        return VideoFormat(width, height, source.spec.chroma or "420"), source.planned.pictures
     reading = source.spec.model_dump(include=_READING_KEYS - {"start", "frames", "step"} - _STILL_KEYS)
     if source.still:
         reading |= {"chroma": recipe.chroma, "bit_depth": recipe.internal_bit_depth}

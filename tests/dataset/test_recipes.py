@@ -30,13 +30,15 @@ DBasketballGoalScoredS2Videvo_480x272_25fps ABasketballS1YonseiUniversity_3840x2
 DBasketballS1YonseiUniversity_480x272_30fps
 """
 AOM_FILES = """
-DAncientThoughtS14_480x272_24fps AAncientThoughtS2_3840x2176_24fps CMidnightSun_960x544_24fps AMidnightSun_3840x2176_24fps
+DAncientThoughtS14_480x272_24fps AAncientThoughtS2_3840x2176_24fps CMidnightSun_960x544_24fps
+AMidnightSun_3840x2176_24fps
 """
 UVG_FILES = """
-Beauty_3840x2160 Bosphorus_3840x2160_120fps_420_8bit_YUV CityAlley_3840x2160_50fps_8bit FlowerFocus_3840x2160_50fps_10bit
-FlowerKids_3840x2160_50fps_8bit FlowerPan_3840x2160_50fps_8bit HoneyBee_3840x2160 Jockey_3840x2160
-Lips_3840x2160_120fps_8bit RaceNight_3840x2160_50fps_8bit ReadySteadyGo_3840x2160 RiverBank_3840x2160_50fps_8bit
-ShakeNDry_3840x2160_120fps_420_10bit_YUV SunBath_3840x2160_50fps_8bit Twilight_3840x2160_50fps_8bit YachtRide_3840x2160
+Beauty_3840x2160 Bosphorus_3840x2160_120fps_420_8bit_YUV CityAlley_3840x2160_50fps_8bit
+FlowerFocus_3840x2160_50fps_10bit FlowerKids_3840x2160_50fps_8bit FlowerPan_3840x2160_50fps_8bit HoneyBee_3840x2160
+Jockey_3840x2160 Lips_3840x2160_120fps_8bit RaceNight_3840x2160_50fps_8bit ReadySteadyGo_3840x2160
+RiverBank_3840x2160_50fps_8bit ShakeNDry_3840x2160_120fps_420_10bit_YUV SunBath_3840x2160_50fps_8bit
+Twilight_3840x2160_50fps_8bit YachtRide_3840x2160
 """
 JVET, BVI, AOM, UVG = JVET_FILES.split(), BVI_FILES.split(), AOM_FILES.split(), UVG_FILES.split()
 
@@ -194,14 +196,17 @@ def test_plan_without_the_files(recipe, overrides, sequences, pictures, tmp_path
 
 @pytest.mark.parametrize("configuration", ["ai", "ra"])
 def test_plan_without_files_is_that_with_files_of_the_stated_sizes(configuration, tmp_path):
-    overrides = [f"configuration={configuration}", "classes=[C,D]"]
-    missing = plan_dataset(DATASETS / "jvet_ctc.yaml", overrides=[*overrides, f"root={tmp_path}"])
-    for source in expand(load_recipe(DATASETS / "jvet_ctc.yaml", [*overrides, f"root={tmp_path}"]), DATASETS, planning=True):
+    path, overrides = (
+        DATASETS / "jvet_ctc.yaml",
+        [f"configuration={configuration}", "classes=[C,D]", f"root={tmp_path}"],
+    )
+    missing = plan_dataset(path, overrides=overrides)
+    for source in expand(load_recipe(path, overrides), DATASETS, planning=True):
         (planned,) = source.spec.planned
         width, height = map(int, planned.size.split("x"))
         with (tmp_path / f"{source.path.stem.replace('*', '')}.yuv").open("wb") as file:
             file.truncate(planned.pictures * width * height * 3 // 2)  # a sparse file
-    there = plan_dataset(DATASETS / "jvet_ctc.yaml", overrides=[*overrides, f"root={tmp_path}"])
+    there = plan_dataset(path, overrides=overrides)
     assert (missing.planned, there.planned) == (8, 0)
     assert missing.total == there.total
 

@@ -40,7 +40,8 @@ def main(output: str, path: str, *overrides: str) -> None:
             "total_s": total,
         }
     hours = plan.core_hours
-    assert hours.total is not None and hours.coding is not None
+    assert hours.total is not None
+    assert hours.coding is not None
     planned = {
         "units": plan.units,
         "bytes": plan.bytes,
