@@ -157,7 +157,7 @@ def run_part(session: Session, seconds: float, part: Callable[[Session], dict[st
     """Run a part that takes about `seconds` on a GPU, and return its result with status, reason and seconds."""
     started = time.monotonic()
     try:
-        if session.left < seconds:
+        if session.left <= seconds:
             raise NotRunError(f"{session.left:.0f} of {LIMIT} s are left, and it needs about {seconds:.0f}")
         with current_device(session.device), float32_products():
             result = {"status": "done", **part(session)}

@@ -2,10 +2,10 @@
 
 python tools/research/build_rates.py PICTURES.yaml OUT.jsonl CODEC:PRESET:CONFIGURATION[:PLANE,PLANE]...
 
-PICTURES.yaml has the keys `ai` and `video`, each a list of sequences as in a recipe. Each combination is built at QP
-22, 32 and 42 into a temporary store. A line of OUT.jsonl is a unit: luma samples of all pictures, bytes of the
-bitstream, and seconds of the encoder, of rebuilding planes, of temporal planes, and of all other work, processor time
-of codecnn and its programs.
+CONFIGURATION is ai, ra, ldb, or "ra ctc" and "ldb ctc" for the common test conditions. PICTURES.yaml has the keys `ai`
+and `video`, each a list of sequences as in a recipe. Each combination is built at QP 22, 32 and 42 into a temporary
+store. A line of OUT.jsonl is a unit: luma samples of all pictures, bytes of the bitstream, and seconds of the encoder,
+of rebuilding planes, of temporal planes, and of all other work, processor time of codecnn and its programs.
 """
 
 import json
@@ -27,13 +27,15 @@ def main(pictures: str, output: str, *combinations: str) -> None:
     """Build each combination and write its units."""
     sequences = yaml.safe_load(Path(pictures).read_text(encoding="utf-8"))
     for combination in combinations:
-        codec, preset, configuration, *planes = combination.split(":")
+        codec, preset, conditions, *planes = combination.split(":")
+        configuration, *ctc = conditions.split()
         recipe = Recipe.model_validate(
             {
                 "name": "rates",
                 "codec": codec,
                 "preset": preset,
                 "configuration": configuration,
+                "ctc": bool(ctc),
                 "qp": QPS,
                 "ctu_size": 128 if codec == "vvc" and preset not in ("faster", "fast") else 64,
                 "times": True,
