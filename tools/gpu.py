@@ -81,7 +81,8 @@ CPU_RECIPE = [
     'sequences=[{source: "skimage:coins.png", split: train, scales: [0.25]}, '
     '{source: "skimage:rocket.jpg", split: val, scales: [0.25]}]',
 ]
-CPU_TRAINING = ["model.name=low_cost_5", "training.teacher=null", "training.batch=2", "training.compile=false"]
+CPU_TRAINING = ["model.name=low_cost_5", "training.batch=2", "training.compile=false"]
+CPU_TRAINING += ["training.teacher=null", "training.start=null"]
 
 
 class NotRunError(Exception):
@@ -140,7 +141,6 @@ def main(argv: Sequence[str]) -> int:
         session = Session(device, Path(folder), time.monotonic() + limit)
         result = {
             "date": datetime.date.today().isoformat(),
-            "codecnn": codecnn.__version__,
             "device": describe_device(device),
             "versions": versions(PACKAGES),
             "parts": session.parts,
@@ -315,7 +315,7 @@ def train_student(session: Session) -> dict[str, Any]:
     """Train configs/student.yaml for as many steps as there is time for."""
     if not (session.folder / "store").exists():
         raise NotRunError("the store was not built")
-    rows = session.parts["steps"].get("rows", [])
+    rows = session.parts.get("steps", {}).get("rows", [])
     speeds = [row["steps_per_second"] for row in rows if "bfloat16" in row["what"] and "steps_per_second" in row]
     # The patches of the measured steps are larger; start, teacher, compiling and validation take the rest of the time.
     steps = max(200, int(0.5 * session.left * max(speeds, default=20))) if session.on_gpu else 4
@@ -363,7 +363,7 @@ def format_report(result: Mapping[str, Any]) -> str:
     if device["type"] == "cuda":
         facts += [f"{device['memory_gib']} GiB", f"CUDA {device['cuda']}, cuDNN {device['cudnn']}"]
         facts.append(f"driver {device['driver']}")
-    facts += [f"codecnn {result['codecnn']}", *(f"{name} {version}" for name, version in result["versions"].items())]
+    facts += [f"{name} {version}" for name, version in result["versions"].items()]
     lines = [", ".join(facts) + f"; {result['date']}.", ""]
     if device["type"] == "cpu":
         lines += ["**Small sizes on the CPU: the figures mean nothing.**", ""]
