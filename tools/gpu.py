@@ -30,6 +30,7 @@ import contextlib
 import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -51,7 +52,7 @@ from codecnn.base.runtime import current_device, float32_products
 from codecnn.cli.doctor import nvidia_driver
 from codecnn.training import LOG
 from tools.bench._common import format_figure, markdown_table
-from tools.bench._gpu import Form, Sizes, codecnn_trainer, filtering_rows, training_rows
+from tools.bench._gpu import Form, Sizes, codecnn_trainer, filtering_rows, training_row
 from tools.bench._report import machine, versions
 from tools.bench.training import bench_units
 
@@ -59,6 +60,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = "torch numpy numba"
 LIMIT = 570
 """Seconds for all parts on a GPU."""
+_AFTER_TESTS, _AFTER_STEPS = 330, 160
+"""Seconds of the limit that are kept for what follows the tests, and the training steps."""
 CORE_STEPS = 66_700
 """Steps of configs/student.yaml that a core with AMX takes in an hour: 54 ms each in bfloat16, compiled."""
 FULL = Sizes(
@@ -203,7 +206,7 @@ def run_gpu_tests(session: Session) -> dict[str, Any]:
     """Run the tests marked gpu."""
     if not session.on_gpu:
         raise NotRunError("the tests marked gpu need a GPU")
-    result = run_tests(gpu_test_files(), limit=session.left - 240)
+    result = run_tests(gpu_test_files(), limit=session.left - _AFTER_TESTS)
     if result["exit"]:
         why = ", ".join(result["failed"]) or f"pytest ended with status {result['exit']}"
         result |= {"status": "failed", "why": why}
@@ -229,9 +232,12 @@ def run_tests(files: Sequence[Path], limit: float) -> dict[str, Any]:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-W", "default", "-p", "no:cacheprovider"]
         command += ["-c", str(ROOT / "pyproject.toml"), f"--junitxml={report}", *map(str, files)]
+        process = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
         try:
-            status = subprocess.run(command, cwd=ROOT, check=False, timeout=limit).returncode
+            status = process.wait(limit)
         except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # tests start processes of their own
+            process.wait()
             raise NotRunError(f"the tests were stopped after {limit:.0f} s: run pytest -m gpu by itself") from None
         cases = list(ET.parse(report).iter("testcase")) if report.exists() else []
     failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
@@ -246,17 +252,24 @@ def run_tests(files: Sequence[Path], limit: float) -> dict[str, Any]:
 
 def measure_steps(session: Session) -> dict[str, Any]:
     """Measure training steps in all forms that the device has."""
-    precisions = ("float32", "tf32", "bfloat16") if session.on_gpu else ("float32", "bfloat16")
-    uncompiled = [Form(precision) for precision in precisions]
-    compiled = [Form(precision, how) for precision in precisions for how in (True, "reduce-overhead")]
-    units = bench_units(session.folder)
-    rows = []
-    for number, network in enumerate(session.sizes.networks):
-        # Compiling the larger network in all forms would take minutes, and one form shows on a CPU that it works.
-        forms = uncompiled + (([] if number else compiled) if session.on_gpu else compiled[1:2])
-        rows += training_rows(network, forms, units, session.device, session.sizes)
-    not_run = [] if session.on_gpu else ["TF32, which processors do not have", "CUDA graphs, which need a GPU"]
-    return _with_failures({"rows": rows, "not_run": not_run})
+    precisions = ("float32", "bfloat16", "tf32") if session.on_gpu else ("float32", "bfloat16")
+    first = session.sizes.networks[0]
+    forms = [(network, Form(precision)) for network in session.sizes.networks for precision in precisions]
+    if session.on_gpu:
+        forms += [(first, Form(precision, how)) for how in ("reduce-overhead", True) for precision in precisions]
+        not_run = []
+    else:
+        forms.append((first, Form("float32", "reduce-overhead")))
+        not_run = ["TF32, which processors do not have", "CUDA graphs, which need a GPU"]
+    units, rows = bench_units(session.folder), []
+    for network, form in forms:
+        if session.left < _AFTER_STEPS:
+            not_run.append(f"{network} in {form}: no time was left")
+        else:
+            rows.append(training_row(network, form, units, session.device, session.sizes))
+    failed = [row["what"] for row in rows if "failed" in row]
+    failure = {"status": "failed", "why": f"failed: {'; '.join(failed)}"} if failed else {}
+    return {"rows": rows, "not_run": not_run, **failure}
 
 
 def measure_two_processes(session: Session) -> dict[str, Any]:
@@ -339,16 +352,10 @@ def train_student(session: Session) -> dict[str, Any]:
     return facts
 
 
-def _with_failures(result: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of a part, failed if one of its rows has failed."""
-    failed = [row["what"] for row in result["rows"] if "failed" in row]
-    return result | ({"status": "failed", "why": f"failed: {'; '.join(failed)}"} if failed else {})
-
-
 PARTS: tuple[tuple[str, float, Callable[[Session], dict[str, Any]]], ...] = (
     ("store", 60, build_store),
-    ("tests", 300, run_gpu_tests),
-    ("steps", 150, measure_steps),
+    ("tests", 390, run_gpu_tests),
+    ("steps", 180, measure_steps),
     ("two processes", 60, measure_two_processes),
     ("filtering", 40, measure_filtering),
     ("training", 60, train_student),

@@ -70,30 +70,27 @@ class Form:
         return self.precision + {False: "", True: ", compiled"}.get(self.compile, f", {self.compile}")
 
 
-def training_rows(
-    network: str, forms: Sequence[Form], units: list[Unit], device: torch.device, sizes: Sizes
-) -> list[Row]:
-    """Compare the training steps of a network in several forms with those of plain PyTorch in the same precision.
+def training_row(network: str, form: Form, units: list[Unit], device: torch.device, sizes: Sizes) -> Row:
+    """Compare the training steps of a network with those of plain PyTorch in the same precision.
 
-    A form that fails has the key "failed" with the reason.
+    If the form fails, the row has the key "failed" with the reason.
     """
-    rows: list[Row] = []
-    for form in forms:
-        what = f"training `{network}`, {sizes.batch} patches of {sizes.patch}x{sizes.patch}, {form}: a step"
-        try:
-            with codecnn_trainer(network, form, units, device, sizes) as trainer:
-                plain = plain_step(network, form.precision, units, device, sizes)
-                calls = (lambda trainer=trainer: trainer.step(next(trainer.batches)), plain)
-                times, plain_times = time_in_turns(calls, device, sizes.warm_up, sizes.steps, sizes.turns)
-        except Exception as error:
-            rows.append({"what": what, "failed": f"{type(error).__name__}: {error}"})
-            continue
-        rows.append(row(what, "ms", times, f"plain PyTorch, {form.precision}", plain_times))
-        rows[-1]["steps_per_second"] = 1000 / rows[-1]["ours"]
-        if form.precision in HOST_STEPS and network == "low_cost_17":
-            rows[-1]["host_steps_per_second"] = HOST_STEPS[form.precision]
-        print(f"{what}: {rows[-1]['ours']:.3g} ms, plain {rows[-1]['theirs']:.3g} ms", flush=True)
-    return rows
+    what = f"training `{network}`, {sizes.batch} patches of {sizes.patch}x{sizes.patch}, {form}: a step"
+    try:
+        with codecnn_trainer(network, form, units, device, sizes) as trainer:
+            plain = plain_step(network, form.precision, units, device, sizes)
+            calls = (lambda: trainer.step(next(trainer.batches)), plain)
+            times, plain_times = time_in_turns(calls, device, sizes.warm_up, sizes.steps, sizes.turns)
+    except Exception as error:
+        return {"what": what, "failed": f"{type(error).__name__}: {error}"}
+    finally:
+        torch.compiler.reset()  # otherwise PyTorch stops compiling the same code after some forms
+    result = row(what, "ms", times, f"plain PyTorch, {form.precision}", plain_times)
+    result["steps_per_second"] = 1000 / result["ours"]
+    if form.precision in HOST_STEPS and network == "low_cost_17":
+        result["host_steps_per_second"] = HOST_STEPS[form.precision]
+    print(f"{what}: {result['ours']:.3g} ms, plain {result['theirs']:.3g} ms", flush=True)
+    return result
 
 
 @contextlib.contextmanager
