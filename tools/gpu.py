@@ -276,7 +276,11 @@ def measure_two_processes(session: Session) -> dict[str, Any]:
     """Measure the training steps per second of one process, and of two at the same time."""
     bench_units(session.folder)
     alone, together = ([*_steps_at_once(session, count)] for count in (1, 2))
-    return {"alone_steps_per_second": alone[0], "together_steps_per_second": together, "gain": sum(together) / alone[0]}
+    return {
+        "alone_steps_per_second": alone[0],
+        "together_steps_per_second": together,
+        "together_over_alone": sum(together) / alone[0],
+    }
 
 
 def _steps_at_once(session: Session, count: int) -> Iterator[float]:
