@@ -201,7 +201,7 @@ def _row(recipe: Recipe, name: str, sources: Sequence[Source]) -> PlanRow:
             for kind, size in _unit_sizes(recipe, form, count, qp, given.get(qp)).items():
                 sizes[kind] += size
             if coding is not None:
-                seconds = coding_seconds(recipe, source.encoder, qp, luma)
+                seconds = coding_seconds(recipe, source.encoder, qp, luma, form.width * form.height)
                 coding = None if seconds is None else coding + seconds
             rebuilding += rebuilding_seconds(luma) if recipe.rebuilt_planes else 0.0
             temporal += temporal_seconds(luma, _searches(recipe))
