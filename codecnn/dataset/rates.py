@@ -1,13 +1,13 @@
 """Measured rates from which the size and the processor time of a build are estimated.
 
 Processor time was measured by `tools/research/build_rates.py` on a busy virtual machine with two cores, one thread an
-encoder, at QP 22, 32 and 42, on two sets of pictures: five photographs of 0.08 to 0.17 megapixels for all intra and clips
-of 17 and 33 pictures of 176x96 to 416x240 for random access; and three clips of 640x360 to 848x476, 17 pictures, of
-which the first serves for all intra. Samples of small pictures take more time, in both sets about as `_SMALL` says. A
-rate is the geometric mean of both sets after that; in random access `fast` also follows a build of seven clips, and hevc
-is the second set. Larger pictures were not measured. Low delay and `ctc` are random access times the ratio on two clips
-of 33 pictures. Content changes the time of an encoder by a factor of two to three, and the machine by 10 to 30 %. Other
-presets, rate control, filters in the loop and `params` were not measured.
+encoder, at QP 22, 32 and 42, on two sets of pictures: five photographs of 0.08 to 0.17 megapixels for all intra and
+clips of 17 and 33 pictures of 176x96 to 416x240 for random access; and three clips of 640x360 to 848x476, 17 pictures,
+of which the first serves for all intra. Samples of small pictures take more time, in both sets about as `_SMALL` says.
+A rate is the geometric mean of both sets after that; in random access `fast` also follows a build of seven clips, and
+hevc is the second set. Larger pictures were not measured. Low delay and `ctc` are random access times the ratio on two
+clips of 33 pictures. Content changes the time of an encoder by a factor of two to three, and the machine by 10 to 30
+%. Other presets, rate control, filters in the loop and `params` were not measured.
 """
 
 from math import exp, log
