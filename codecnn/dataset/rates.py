@@ -3,11 +3,12 @@
 Processor time was measured by `tools/research/build_rates.py` on a busy virtual machine with two cores, one thread an
 encoder, at QP 22, 32 and 42, on two sets of pictures: five photographs of 0.08 to 0.17 megapixels for all intra and
 clips of 17 and 33 pictures of 176x96 to 416x240 for random access; and three clips of 640x360 to 848x476, 17 pictures,
-of which the first serves for all intra. Samples of small pictures take more time, in both sets about as `_SMALL` says.
-A rate is the geometric mean of both sets after that; in random access `fast` also follows a build of seven clips, and
-hevc is the second set. Larger pictures were not measured. Low delay and `ctc` are random access times the ratio on two
-clips of 33 pictures. Content changes the time of an encoder by a factor of two to three, and the machine by 10 to 30
-%. Other presets, rate control, filters in the loop and `params` were not measured.
+of which all intra takes the first. Samples of small pictures take more time, in both sets about as `_SMALL` says. A
+rate is the geometric mean of both sets after that; those of vvc in random access are 0.85 of that, which ten clips of
+640x360 to 960x540 took in all, and that of hevc is the second set. Larger pictures were not measured. Low delay and
+`ctc` are random access times the ratio on two clips of 33 pictures. Content changes the time of an encoder by a factor
+of two to three, and the machine by 10 to 30 %. Other presets, rate control, filters in the loop and `params` were not
+measured.
 """
 
 from math import exp, log
@@ -22,12 +23,12 @@ CODING = {
     ("vvc", "faster", "ai"): (0.66, 0.345, 0.15),
     ("vvc", "fast", "ai"): (3.04, 1.72, 0.745),
     ("vvc", "medium", "ai"): (10.7, 6.41, 2.64),
-    ("vvc", "faster", "ra"): (0.335, 0.169, 0.109),
-    ("vvc", "fast", "ra"): (0.85, 0.40, 0.22),
-    ("vvc", "medium", "ra"): (2.94, 1.34, 0.65),
-    ("vvc", "medium", "ra ctc"): (2.96, 1.36, 0.64),
-    ("vvc", "medium", "ldb"): (3.20, 1.65, 0.79),
-    ("vvc", "medium", "ldb ctc"): (3.21, 1.69, 0.80),
+    ("vvc", "faster", "ra"): (0.285, 0.144, 0.093),
+    ("vvc", "fast", "ra"): (0.72, 0.34, 0.19),
+    ("vvc", "medium", "ra"): (2.50, 1.14, 0.55),
+    ("vvc", "medium", "ra ctc"): (2.52, 1.16, 0.54),
+    ("vvc", "medium", "ldb"): (2.72, 1.40, 0.67),
+    ("vvc", "medium", "ldb ctc"): (2.73, 1.44, 0.68),
     ("hevc", "medium", "ai"): (0.34, 0.258, 0.20),
     ("hevc", "slow", "ai"): (0.557, 0.369, 0.25),
     ("hevc", "medium", "ra"): (0.176, 0.106, 0.076),
@@ -56,10 +57,10 @@ _OTHER = {
 }
 """Seconds of all other work for a unit of all intra, and for a million luma samples, by codec."""
 
-_OTHER_INTER = 0.5
+_OTHER_INTER = 0.4
 """Share of the second in random access and low delay, whose streams have fewer bits and CUs."""
 
-_REBUILDING = 0.07
+_REBUILDING = 0.06
 """Seconds to rebuild planes of a million luma samples."""
 
 _SEARCH = 0.06
