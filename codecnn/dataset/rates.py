@@ -11,7 +11,7 @@ of two to three, and the machine by 10 to 30 %. Other presets, rate control, fil
 measured.
 """
 
-from math import exp, log
+from math import exp, log, sqrt
 
 from codecnn.codec import STREAMS
 from codecnn.dataset.recipe import EncoderSpec, Recipe
@@ -92,7 +92,7 @@ def coding_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, samples
         return None
     # A second stream without in-loop filters has the unfiltered pictures of VVC.
     runs = 2 if recipe.codec == "vvc" and recipe.unfiltered else 1
-    detail = max(1.0, _SMALL / picture) ** 0.5
+    detail = sqrt(max(1.0, _SMALL / picture))
     return runs * (_START.get(recipe.codec, 0.0) + detail * _interpolate(rates, qp) * samples / 1e6)
 
 
