@@ -159,6 +159,23 @@ def test_bvi_aom_recipe_keeps_the_shots_of_a_film_together(collections):
     assert scenes == {"train": {"MidnightSun"}, "val": {"AncientThoughtS14", "AncientThoughtS2"}, "test": set()}
 
 
+@pytest.mark.parametrize(
+    ("recipe", "name"),
+    [
+        ("bvi_dvc.yaml", "BCityScapesS1IRIS_1920x1088_24fps_10bit_420.yuv"),
+        ("bvi_aom.yaml", "BMidnightSun_1920x1088_50fps_10bit_420_x264_compressed.yuv"),
+    ],
+)
+def test_raw_video_of_bvi_is_found(recipe, name, tmp_path):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(64 * 1920 * 1088 * 3)  # a sparse file
+    (tmp_path / f"{name}.md5").touch()
+    sources = expand(load_recipe(DATASETS / recipe, [f"root={tmp_path}"]), DATASETS, planning=True)
+    (found,) = [source for source in sources if source.planned is None]
+    assert found.path.name == name
+    assert str(guess_format(found.path)) == "1920x1088 420 10 bit"
+
+
 def test_uvg_recipe(collections):
     splits = expand_splits("uvg.yaml", collections / "UVG")
     assert sorted(source.path.stem for source in splits["test"]) == sorted(UVG)
