@@ -93,13 +93,14 @@ def plan_dataset(options: PlanOptions) -> "BuildPlan":
     """Show units, pictures, core-hours and GiB of a build before anything is coded.
 
     The sizes of raw video and of planes are exact; those of bitstreams and tables are estimates. Core-hours follow from
-    rates that were measured for some presets at constant QP; for others the plan has no hours.
+    rates that were measured for some presets at constant QP; for others the plan has no hours. Sequences whose files
+    are missing count as their key `planned` in the recipe states.
 
     Returns:
         The plan.
 
     Raises:
-        MissingFileError: The recipe or a source does not exist.
+        MissingFileError: The recipe does not exist, or a source for which it states no sizes.
         ConfigError: The recipe is invalid.
     """
     from codecnn.api.config import load_recipe

@@ -39,13 +39,14 @@ def show_plan(_options: PlanOptions, plan: "BuildPlan", as_json: bool) -> None:
     for kind, size in plan.total.sizes.items():
         sizes.add_row(kind.replace("_", " "), _significant(size / 2**30))
     print_table(sizes)
-    for name in plan.not_measured:
-        out.print(
-            f"{name}: the encoder's time is not measured for these settings: build a few pictures with times=true",
-            soft_wrap=True,
-            markup=False,
-            highlight=False,
-        )
+    notes = [
+        f"{name}: the encoder's time is not measured for these settings: build a few pictures with times=true"
+        for name in plan.not_measured
+    ]
+    if plan.planned:
+        notes.append(f"{plan.planned} sequences are missing and count as the recipe states: root=FOLDER finds them")
+    for note in notes:
+        out.print(note, soft_wrap=True, markup=False, highlight=False)
 
 
 def _significant(value: float) -> str:

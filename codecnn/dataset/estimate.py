@@ -98,10 +98,12 @@ class BuildPlan:
     Attributes:
         name: Name of the recipe.
         rows: A row for each setting of the encoder, in the order of the recipe.
+        planned: Number of sources whose files are missing, with the sizes that the recipe states for them.
     """
 
     name: str
     rows: tuple[PlanRow, ...]
+    planned: int = 0
 
     @property
     def total(self) -> PlanRow:
@@ -138,6 +140,7 @@ class BuildPlan:
             "total": self.total.to_json(),
             "rows": [row.to_json() for row in self.rows],
             "not_measured": list(self.not_measured),
+            "planned": self.planned,
         }
 
     def __repr__(self) -> str:
@@ -153,7 +156,7 @@ def plan_build(recipe: Recipe, recipe_folder: Path) -> BuildPlan:
     """Compute units, size and processor time of a recipe's store.
 
     Sizes of raw video and of planes are exact, those of other files are estimated. Processor time is that of
-    `codecnn.dataset.rates`.
+    `codecnn.dataset.rates`. Sources that are missing count as the recipe's key `planned` states, if it does.
 
     Args:
         recipe: The recipe.
@@ -166,12 +169,13 @@ def plan_build(recipe: Recipe, recipe_folder: Path) -> BuildPlan:
         ConfigError: The recipe and its pictures do not fit.
         CodecnnError: A source is missing or cannot be read.
     """
-    sources = expand(recipe, recipe_folder)
-    check_sources(recipe, sources, 1)
+    sources = expand(recipe, recipe_folder, planning=True)
+    check_sources(recipe, (source for source in sources if source.planned is None), 1)
     groups: dict[str, list[Source]] = defaultdict(list)
     for source in sources:
         groups[_configuration(recipe, source)].append(source)
-    return BuildPlan(recipe.name, tuple(_row(recipe, name, group) for name, group in groups.items()))
+    rows = tuple(_row(recipe, name, group) for name, group in groups.items())
+    return BuildPlan(recipe.name, rows, sum(source.planned is not None for source in sources))
 
 
 def unit_costs(recipe: Recipe, units: Sequence[tuple[Source, int]], jobs: int) -> list[int]:
@@ -217,7 +221,7 @@ def _configuration(recipe: Recipe, source: Source) -> str:
         return f"{STREAMS} {recipe.configuration}"
     coding = recipe.coding(source.encoder)
     params = "".join(f" {name}={value}" for name, value in coding.params.items())
-    return f"{recipe.codec} {coding.preset} {recipe.configuration}{params}"
+    return f"{recipe.codec} {coding.preset} {recipe.configuration}{' ctc' if recipe.ctc else ''}{params}"
 
 
 def _row(recipe: Recipe, name: str, sources: Sequence[Source]) -> PlanRow:
@@ -236,7 +240,7 @@ def _row(recipe: Recipe, name: str, sources: Sequence[Source]) -> PlanRow:
             for kind, size in _unit_sizes(recipe, form, count, qp, given.get(qp)).items():
                 sizes[kind] += size
             if coding is not None:
-                seconds = coding_seconds(recipe, source.encoder, qp, luma)
+                seconds = coding_seconds(recipe, source.encoder, qp, luma, form.width * form.height)
                 coding = None if seconds is None else coding + seconds
             further = [total + part for total, part in zip(further, _further_seconds(recipe, luma), strict=True)]
     hours = CoreHours(None if coding is None else coding / 3600, *(seconds / 3600 for seconds in further))

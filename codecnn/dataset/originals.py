@@ -31,6 +31,7 @@ from codecnn.pictures.files import (
     pad_to_even,
     padded_extent,
     parse_name,
+    parse_size,
     stills_in,
     summarise_video,
     warn,
@@ -156,12 +157,8 @@ def source_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
     Raises:
         CodecnnError: The source cannot be read, or has no picture of those that the recipe selects.
     """
-    spec, still = source.spec, source.still
-    reading = spec.model_dump(include=_READING_KEYS - {"start", "frames", "step"} - _STILL_KEYS)
-    if still:
-        reading |= {"chroma": recipe.chroma, "bit_depth": recipe.internal_bit_depth}
-    summary = summarise_video(source.path, **reading)
-    form, total = summary.format, summary.pictures or 0
+    spec = source.spec
+    form, total = _whole_format(recipe, source)
     pictures = len(range(total)[spec.start :: spec.step][: spec.frames])
     if not pictures:
         # Only decoding counts the pictures, or there are none, which is an error of opening.
@@ -175,6 +172,18 @@ def source_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
         width, height = downscaled_extent(width, source.scale), downscaled_extent(height, source.scale)
     width, height = (padded_extent(extent, _SMALLEST, _size_multiple(recipe)) for extent in (width, height))
     return VideoFormat(width, height, form.chroma, recipe.internal_bit_depth, form.fps), pictures
+
+
+def _whole_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
+    """Return format and number of pictures of a source's file, or of a planned source; 0 if headers do not state it."""
+    if source.planned is not None:
+        width, height = parse_size(source.planned.size)
+        return VideoFormat(width, height, source.spec.chroma or "420"), source.planned.pictures
+    reading = source.spec.model_dump(include=_READING_KEYS - {"start", "frames", "step"} - _STILL_KEYS)
+    if source.still:
+        reading |= {"chroma": recipe.chroma, "bit_depth": recipe.internal_bit_depth}
+    summary = summarise_video(source.path, **reading)
+    return summary.format, summary.pictures or 0
 
 
 def convert_original(recipe: Recipe, source: Source, name: str, store: Path) -> Original:

@@ -1,13 +1,17 @@
 """Measured rates from which the size and the processor time of a build are estimated.
 
 Processor time was measured by `tools/research/build_rates.py` on a busy virtual machine with two cores, one thread an
-encoder, at QP 22, 32 and 42: all intra on five photographs of 0.08 to 0.17 megapixels (0.68 in all), random access on
-17 pictures of 176x96 and 352x288 (2 megapixels; for vvc fast and hevc medium 12.5, of five clips). Content changes
-the time of an encoder by a factor of two to three, and the machine by 10 to 30 %. Other presets, rate control, `ctc`,
-filters in the loop and `params` were not measured.
+encoder, at QP 22, 32 and 42, on two sets of pictures: five photographs of 0.08 to 0.17 megapixels for all intra and
+clips of 17 and 33 pictures of 176x96 to 416x240 for random access; and three clips of 640x360 to 848x476, 17 pictures,
+of which all intra takes the first. Samples of small pictures take more time, in both sets about as `_SMALL` says. A
+rate is the geometric mean of both sets after that; those of vvc in random access are 0.85 of that, which ten clips of
+640x360 to 960x540 took in all, and that of hevc is the second set. Larger pictures were not measured. Low delay and
+`ctc` are random access times the ratio on two clips of 33 pictures. Content changes the time of an encoder by a factor
+of two to three, and the machine by 10 to 30 %. Other presets, rate control, filters in the loop and `params` were not
+measured.
 """
 
-from math import exp, log
+from math import exp, log, sqrt
 
 from codecnn.codec import STREAMS
 from codecnn.dataset.recipe import EncoderSpec, Recipe
@@ -16,47 +20,57 @@ _QPS = (22, 32, 42)
 """QPs of the measurement."""
 
 CODING = {
-    ("vvc", "faster", "ai"): (1.03, 0.555, 0.240),
-    ("vvc", "fast", "ai"): (4.84, 2.87, 1.25),
-    ("vvc", "medium", "ai"): (17.3, 11.0, 4.74),
-    ("vvc", "faster", "ra"): (0.710, 0.370, 0.246),
-    ("vvc", "fast", "ra"): (1.68, 0.674, 0.372),
-    ("vvc", "medium", "ra"): (7.32, 3.07, 1.39),
-    ("hevc", "medium", "ai"): (0.486, 0.362, 0.265),
-    ("hevc", "slow", "ai"): (0.848, 0.543, 0.339),
-    ("hevc", "medium", "ra"): (0.301, 0.149, 0.076),
-    ("avc", "medium", "ai"): (0.187, 0.164, 0.147),
-    ("svtav1", "medium", "ai"): (0.604, 0.577, 0.518),
-    ("av1", "medium", "ai"): (3.64, 2.99, 2.22),
+    ("vvc", "faster", "ai"): (0.66, 0.345, 0.15),
+    ("vvc", "fast", "ai"): (3.04, 1.72, 0.745),
+    ("vvc", "medium", "ai"): (10.7, 6.41, 2.64),
+    ("vvc", "faster", "ra"): (0.285, 0.144, 0.093),
+    ("vvc", "fast", "ra"): (0.72, 0.34, 0.19),
+    ("vvc", "medium", "ra"): (2.50, 1.14, 0.55),
+    ("vvc", "medium", "ra ctc"): (2.52, 1.16, 0.54),
+    ("vvc", "medium", "ldb"): (2.72, 1.40, 0.67),
+    ("vvc", "medium", "ldb ctc"): (2.73, 1.44, 0.68),
+    ("hevc", "medium", "ai"): (0.34, 0.258, 0.20),
+    ("hevc", "slow", "ai"): (0.557, 0.369, 0.25),
+    ("hevc", "medium", "ra"): (0.176, 0.106, 0.076),
+    ("avc", "medium", "ai"): (0.112, 0.094, 0.089),
+    ("svtav1", "medium", "ai"): (0.397, 0.368, 0.334),
+    ("av1", "medium", "ai"): (2.46, 1.94, 1.42),
 }
-"""Seconds of the encoder for a million luma samples at the QPs of the measurement, by codec, preset, configuration."""
+"""Seconds of the encoder for a million luma samples of pictures of `_SMALL` samples and more, at the QPs of the
+measurement, by codec, preset, and configuration with or without `ctc`."""
 
 _BITS = {"ai": (1.54, 0.55, 0.14), "ra": (0.61, 0.12, 0.02), "ldb": (0.61, 0.12, 0.02)}
 """Bits for a luma sample at the QPs of the measurement, by configuration; those of ldb are taken from ra."""
+
+_SMALL = 0.3e6
+"""Luma samples of a picture below which the time for a sample rises with the inverse square root of their number."""
 
 _START = {"vvc": 0.06, "hevc": 0.02}
 """Seconds to start an encoder, by codec, which the rates of other codecs include."""
 
 _OTHER = {
     "vvc": (0.07, 0.25),
-    "hevc": (0.035, 0.08),
+    "hevc": (0.04, 0.13),
     "avc": (0.06, 0.21),
     "svtav1": (0.07, 0.26),
     "av1": (0.08, 0.18),
 }
-"""Seconds of all other work for a unit, and for a million luma samples, by codec."""
+"""Seconds of all other work for a unit of all intra, and for a million luma samples, by codec."""
 
-_REBUILDING = 0.12
+_OTHER_INTER = 0.4
+"""Share of the second in random access and low delay, whose streams have fewer bits and CUs."""
+
+_REBUILDING = 0.06
 """Seconds to rebuild planes of a million luma samples."""
 
-_SEARCH = 0.07
+_SEARCH = 0.06
 """Seconds of a motion search for a million luma samples."""
 
 RECORD_BYTES_PER_UNIT, RECORD_BYTES_PER_SAMPLE = 20_000, 0.1
 """Size of the tables of CUs and CTUs, logs and JSON files of a unit, and for a luma sample."""
 
 
-def coding_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, samples: int) -> float | None:
+def coding_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, samples: int, picture: int) -> float | None:
     """Return the processor time of coding a unit.
 
     Args:
@@ -64,6 +78,7 @@ def coding_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, samples
         encoder: Settings that override those of the recipe, or None.
         qp: QP of the unit.
         samples: Luma samples of all pictures of the unit.
+        picture: Luma samples of one picture.
 
     Returns:
         Seconds; 0 for supplied streams, and None if they were not measured for these settings.
@@ -71,8 +86,8 @@ def coding_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, samples
     if recipe.codec == STREAMS:
         return 0.0
     coding = recipe.coding(encoder)
-    rates = CODING.get((recipe.codec, coding.preset, recipe.configuration))
-    unlike = recipe.rate is not None or recipe.ctc or recipe.in_loop is not None or coding.params
+    rates = CODING.get((recipe.codec, coding.preset, f"{recipe.configuration}{' ctc' if recipe.ctc else ''}"))
+    unlike = recipe.rate is not None or recipe.in_loop is not None or coding.params
     if rates is None or unlike:
         return None
     return _coding_seconds(recipe, rates, qp, samples)
@@ -94,7 +109,8 @@ def similar_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, sample
 def _coding_seconds(recipe: Recipe, rates: tuple[float, float, float], qp: int, samples: int) -> float:
     # A second stream without in-loop filters has the unfiltered pictures of VVC.
     runs = 2 if recipe.codec == "vvc" and recipe.unfiltered else 1
-    return runs * (_START.get(recipe.codec, 0.0) + _interpolate(rates, qp) * samples / 1e6)
+    detail = sqrt(max(1.0, _SMALL / picture))
+    return runs * (_START.get(recipe.codec, 0.0) + detail * _interpolate(rates, qp) * samples / 1e6)
 
 
 def rebuilding_seconds(samples: int) -> float:
@@ -110,6 +126,8 @@ def temporal_seconds(samples: int, searches: int) -> float:
 def other_seconds(recipe: Recipe, samples: int) -> float:
     """Return the seconds of all other work on a unit of `samples` luma samples."""
     start, rate = _OTHER.get(recipe.codec, _OTHER["vvc"])
+    if recipe.configuration != "ai":
+        rate *= _OTHER_INTER
     return start + rate * samples / 1e6
 
 

@@ -9,15 +9,17 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    field_validator,
     model_validator,
 )
 
-from codecnn.base.errors import ConfigError
+from codecnn.base.errors import ConfigError, FormatError
 from codecnn.base.planes import MAX_QP, REBUILT_PLANES, STREAM_PLANES, TEMPORAL_PLANES, file_of
 from codecnn.codec import CODECS, CONFIGURATIONS, RATES, STREAMS, UNKNOWN_PRESET, CodecSettings, CodecTools, codes_vvc
 from codecnn.dataset.records import Coding
 from codecnn.dataset.supplied import DecodedSpec, NumberAsText, QpScale, StreamSpec
 from codecnn.dataset.variants import VariantsSpec
+from codecnn.pictures.files import parse_size
 
 Split = Literal["train", "val", "test"]
 CtuSize = Literal[16, 32, 64, 128]
@@ -145,6 +147,23 @@ class _Spec(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class PlannedFiles(_Spec):
+    """Files that a sequence's pattern matches in the whole collection, for a plan of a build where they are missing."""
+
+    size: str = Field(description="WxH")
+    pictures: int = Field(ge=1, description="pictures of each file")
+    files: int = Field(default=1, ge=1, description="number of files")
+
+    @field_validator("size")
+    @classmethod
+    def _check_size(cls, text: str) -> str:
+        try:
+            parse_size(text)
+        except FormatError as error:
+            raise ValueError(str(error)) from None
+        return text
+
+
 class SequenceSpec(_Spec):
     """A source of pictures: a video, a still, a folder of stills, or a pattern, and how to read it.
 
@@ -177,6 +196,10 @@ class SequenceSpec(_Spec):
     )
     variants: VariantsSpec | None = Field(
         default=None, description="default: the recipe's variants if the split is train, else none"
+    )
+    planned: list[PlannedFiles] = Field(
+        default=[],
+        description="size and number of the files, from which `codecnn dataset plan` computes where they are missing",
     )
     streams: list[StreamSpec] = Field(
         default=[],
@@ -326,6 +349,8 @@ class Recipe(_Spec):
             if bool(spec.streams) != (self.codec == STREAMS):
                 verb = "takes no" if spec.streams else "needs"
                 raise ValueError(f"the sequence {spec.source}: codec {self.codec} {verb} streams")
+            if spec.streams and spec.planned:
+                raise ValueError(f"the sequence {spec.source}: planned is for sequences without streams: remove it")
             if spec.streams and (spec.scales != [1] or spec.variants is not None):
                 raise ValueError(
                     f"the sequence {spec.source}: it is coded already, so it has no scales and variants: remove them"

@@ -5,7 +5,7 @@ import glob
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from codecnn.base.errors import ConfigError, MissingFileError
 from codecnn.codec import SuppliedStream
-from codecnn.dataset.recipe import EncoderSpec, Recipe, SequenceSpec
+from codecnn.dataset.recipe import EncoderSpec, PlannedFiles, Recipe, SequenceSpec
 from codecnn.dataset.records import CodedUnit, Variant
 from codecnn.dataset.supplied import DecodedSpec
 from codecnn.dataset.variants import uniform
@@ -38,6 +38,7 @@ class Source(BaseModel):
         variant: Changes made to the pictures, or None for the source itself.
         encoder: Encoder settings that override the recipe's, or None.
         given: Supplied streams or decoded pictures; empty if codecnn runs the encoder.
+        planned: Size and number of pictures if the file is missing and the source is only planned, else None.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -50,6 +51,7 @@ class Source(BaseModel):
     variant: Variant | None = None
     encoder: EncoderSpec | None = None
     given: tuple[SuppliedStream, ...] = ()
+    planned: PlannedFiles | None = None
 
     @property
     def still(self) -> bool:
@@ -62,12 +64,13 @@ class Source(BaseModel):
         return None if self.encoder is None else self.encoder.source_bit_depth
 
 
-def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
+def expand(recipe: Recipe, recipe_folder: Path, *, planning: bool = False) -> list[Source]:
     """Find the files of a recipe's sequences.
 
     Args:
         recipe: The recipe.
         recipe_folder: Folder from which the recipe's root is resolved.
+        planning: Whether sequences whose files are missing have the sources that their key `planned` states.
 
     Returns:
         Sources in the recipe's order; the files of a pattern are sorted by name.
@@ -81,8 +84,15 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
     chosen = [spec for spec in recipe.sequences if recipe.classes is None or spec.class_ in recipe.classes]
     if not chosen:
         raise ConfigError(f"recipe {recipe.name!r} has no sequence of the classes {', '.join(recipe.classes or [])}")
-    for spec in chosen:
-        matches = _find_files(spec.source, root, spec.series)
+    for position, spec in enumerate(chosen, 1):
+        try:
+            matches = _find_files(spec.source, root, spec.series)
+        except MissingFileError:
+            if not (planning and spec.planned):
+                raise
+            for source in _planned_sources(spec, root, position):
+                sources += [*_scaled(source), *_variants(recipe, source)]
+            continue
         paths = [path for path in matches if not any(fnmatch(path.name, pattern) for pattern in spec.exclude)]
         if not paths:
             raise ConfigError(f"{spec.source}: every file that matches is excluded: change the patterns of exclude")
@@ -91,16 +101,30 @@ def expand(recipe: Recipe, recipe_folder: Path) -> list[Source]:
         for path in paths:
             name = spec.name or path.stem
             given = find_streams(spec.streams, root, name, recipe)
-            for scale in spec.scales:
-                scaled = name if scale == 1 else f"{name}_x{scale:g}"
-                source = Source(name=scaled, group=spec.group or name, path=path, spec=spec, scale=scale, given=given)
-                sources.append(source)
-            sources += _variants(recipe, Source(name=name, group=spec.group or name, path=path, spec=spec))
+            source = Source(name=name, group=spec.group or name, path=path, spec=spec, given=given)
+            sources += [*_scaled(source), *_variants(recipe, source)]
     sources = [coded for source in sources for coded in _with_encoders(recipe, source)]
     _check(sources)
     if recipe.encoders and not any(source.encoder for source in sources):
         raise ConfigError(f"recipe {recipe.name!r} has encoders, but no sequence of the split train, which they code")
     return sources
+
+
+def _scaled(source: Source) -> list[Source]:
+    """Return a source at each of the sizes of its entry."""
+    return [
+        source.model_copy(update={"name": source.name if scale == 1 else f"{source.name}_x{scale:g}", "scale": scale})
+        for scale in source.spec.scales
+    ]
+
+
+def _planned_sources(spec: SequenceSpec, root: Path, position: int) -> Iterator[Source]:
+    """Return a source for each of the files that an entry states; `position` makes their names unique."""
+    path = root / Path(spec.source).expanduser()
+    files = [planned for planned in spec.planned for _ in range(planned.files)]
+    for number, planned in enumerate(files, 1):
+        name = spec.name or f"planned_{position}_{number}"
+        yield Source(name=name, group=spec.group or name, path=path, spec=spec, planned=planned)
 
 
 def find_streams(

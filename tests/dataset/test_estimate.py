@@ -95,6 +95,18 @@ def test_hours_follow_qp_and_planes(tiny_recipe):
     assert hours("rate={qp: [32]}", "qp=[]").coding is None
 
 
+def test_hours_follow_the_configuration(clip_recipe):
+    def coding(*overrides):
+        overrides = ["preset=medium", "encoders=[]", *overrides]
+        return codecnn.plan_dataset(clip_recipe, overrides=overrides).total.core_hours.coding
+
+    assert coding("configuration=ldb") > coding("configuration=ra") > 0
+    assert coding("configuration=ra", "ctc=true") > 0
+    assert coding("configuration=ra", "ctc=true", "preset=faster") is None
+    plan = codecnn.plan_dataset(clip_recipe, overrides=["preset=slow", "encoders=[]", "ctc=true"])
+    assert plan.not_measured == ("vvc slow ra ctc",)
+
+
 def test_command_prints_the_plan(tiny_recipe, run):
     status, out, _ = run("dataset", "plan", tiny_recipe, "preset=fast", "--json")
     assert status == 0

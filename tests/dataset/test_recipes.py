@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from codecnn import plan_dataset
 from codecnn.api.config import load_config, load_recipe
 from codecnn.base.errors import ConfigError, MissingFileError
 from codecnn.dataset import expand
@@ -28,7 +29,18 @@ BBangkokMarketVidevo_1920x1088_25fps CBangkokMarketVidevo_960x544_25fps ABasketb
 DBasketballGoalScoredS2Videvo_480x272_25fps ABasketballS1YonseiUniversity_3840x2176_30fps
 DBasketballS1YonseiUniversity_480x272_30fps
 """
-JVET, BVI = JVET_FILES.split(), BVI_FILES.split()
+AOM_FILES = """
+DAncientThoughtS14_480x272_24fps AAncientThoughtS2_3840x2176_24fps CMidnightSun_960x544_24fps
+AMidnightSun_3840x2176_24fps
+"""
+UVG_FILES = """
+Beauty_3840x2160 Bosphorus_3840x2160_120fps_420_8bit_YUV CityAlley_3840x2160_50fps_8bit
+FlowerFocus_3840x2160_50fps_10bit FlowerKids_3840x2160_50fps_8bit FlowerPan_3840x2160_50fps_8bit HoneyBee_3840x2160
+Jockey_3840x2160 Lips_3840x2160_120fps_8bit RaceNight_3840x2160_50fps_8bit ReadySteadyGo_3840x2160
+RiverBank_3840x2160_50fps_8bit ShakeNDry_3840x2160_120fps_420_10bit_YUV SunBath_3840x2160_50fps_8bit
+Twilight_3840x2160_50fps_8bit YachtRide_3840x2160
+"""
+JVET, BVI, AOM, UVG = JVET_FILES.split(), BVI_FILES.split(), AOM_FILES.split(), UVG_FILES.split()
 
 
 @pytest.fixture
@@ -37,6 +49,9 @@ def collections(tmp_path):
     names += [f"DIV2K/DIV2K_train_HR/{number:04}.png" for number in (1, 2, 800)]
     names += [f"DIV2K/DIV2K_valid_HR/{number:04}.png" for number in (801, 900)]
     names += [f"BVI-DVC/part/Videos/{name}_10bit_420.mp4" for name in BVI]
+    names += [f"BVI-AOM/{name}_10bit_420_x264_compressed.mkv" for name in AOM]
+    names += [f"UVG/{name}_RAW/{name}.yuv" for name in UVG]
+    names += [f"TVD/{name}" for name in ("Video/street.mp4", "Video/river.mp4", "tracking/TVD-01.mp4", "readme.txt")]
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -50,7 +65,7 @@ def expand_splits(recipe, root):
 
 def test_all_recipes_are_valid():
     recipes = sorted(DATASETS.glob("*.yaml"))
-    assert len(recipes) >= 6
+    assert len(recipes) >= 9
     for recipe in recipes:
         assert load_recipe(recipe).name == recipe.stem
         lines = [line for line in recipe.read_text().splitlines() if line.startswith("#")]
@@ -136,6 +151,87 @@ def test_bvi_dvc_recipe_keeps_scenes_together(collections):
         "BasketballGoalScoredS2Videvo",
     }
     assert sum(map(len, splits.values())) == len(BVI)
+
+
+def test_bvi_aom_recipe_keeps_the_shots_of_a_film_together(collections):
+    splits = expand_splits("bvi_aom.yaml", collections / "BVI-AOM")
+    scenes = {split: {source.name.split("_")[0][1:] for source in sources} for split, sources in splits.items()}
+    assert scenes == {"train": {"MidnightSun"}, "val": {"AncientThoughtS14", "AncientThoughtS2"}, "test": set()}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name"),
+    [
+        ("bvi_dvc.yaml", "BCityScapesS1IRIS_1920x1088_24fps_10bit_420.yuv"),
+        ("bvi_aom.yaml", "BMidnightSun_1920x1088_50fps_10bit_420_x264_compressed.yuv"),
+    ],
+)
+def test_raw_video_of_bvi_is_found(recipe, name, tmp_path):
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(64 * 1920 * 1088 * 3)  # a sparse file
+    (tmp_path / f"{name}.md5").touch()
+    sources = expand(load_recipe(DATASETS / recipe, [f"root={tmp_path}"]), DATASETS, planning=True)
+    (found,) = [source for source in sources if source.planned is None]
+    assert found.path.name == name
+    assert str(guess_format(found.path)) == "1920x1088 420 10 bit"
+
+
+def test_uvg_recipe(collections):
+    splits = expand_splits("uvg.yaml", collections / "UVG")
+    assert sorted(source.path.stem for source in splits["test"]) == sorted(UVG)
+    assert (len(splits["train"]), len(splits["val"])) == (0, 0)
+    for source in splits["test"]:
+        form = guess_format(source.path, fps=source.spec.fps)
+        assert str(form) == f"3840x2160 420 {10 if '10bit' in source.path.stem else 8} bit"
+        assert form.fps == (50 if "50fps" in source.path.stem else 120)
+
+
+def test_tvd_recipe_leaves_out_the_videos_for_tracking(collections):
+    splits = expand_splits("tvd.yaml", collections / "TVD")
+    assert [source.name for source in splits["train"]] == ["river", "street"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "sequences", "pictures"),
+    [
+        ("bvi_dvc.yaml", [], 800, 8 * 800),
+        ("bvi_dvc.yaml", ["configuration=ra"], 800, 64 * 800),
+        ("bvi_aom.yaml", ["configuration=ldb"], 956, 64 * 956),
+        ("tvd.yaml", ["configuration=ra"], 86, 65 * 86),
+        ("uvg.yaml", ["configuration=ra"], 16, 14 * 600 + 2 * 300),
+        ("jvet_ctc.yaml", ["configuration=ra", "ctc=true", "classes=[D]"], 4, 500 + 600 + 500 + 300),
+    ],
+)
+def test_plan_without_the_files(recipe, overrides, sequences, pictures, tmp_path):
+    plan = plan_dataset(DATASETS / recipe, overrides=[f"root={tmp_path}", *overrides])
+    points = len(load_recipe(DATASETS / recipe).points)
+    assert plan.planned == sequences
+    assert (plan.total.units, plan.total.pictures) == (points * sequences, points * pictures)
+    with pytest.raises(MissingFileError, match="root=FOLDER"):
+        expand(load_recipe(DATASETS / recipe, [f"root={tmp_path}", *overrides]), DATASETS)
+
+
+@pytest.mark.parametrize("configuration", ["ai", "ra"])
+def test_plan_without_files_is_that_with_files_of_the_stated_sizes(configuration, tmp_path):
+    path, overrides = (
+        DATASETS / "jvet_ctc.yaml",
+        [f"configuration={configuration}", "classes=[C,D]", f"root={tmp_path}"],
+    )
+    missing = plan_dataset(path, overrides=overrides)
+    for source in expand(load_recipe(path, overrides), DATASETS, planning=True):
+        (planned,) = source.spec.planned
+        width, height = map(int, planned.size.split("x"))
+        with (tmp_path / f"{source.path.stem.replace('*', '')}.yuv").open("wb") as file:
+            file.truncate(planned.pictures * width * height * 3 // 2)  # a sparse file
+    there = plan_dataset(path, overrides=overrides)
+    assert (missing.planned, there.planned) == (8, 0)
+    assert missing.total == there.total
+
+
+def test_planned_files_must_have_a_size(tmp_path):
+    for planned in ("{pictures: 3}", "{size: 64, pictures: 3}", "{size: 64x64, pictures: 0}"):
+        with pytest.raises(ConfigError, match="planned"):
+            load_recipe(DATASETS / "tvd.yaml", [f"sequences=[{{source: a.yuv, planned: [{planned}]}}]"])
 
 
 def test_mixed_recipe(collections):

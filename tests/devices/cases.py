@@ -1,6 +1,10 @@
-"""Training, filters, evaluation and labels on the second device: no operation mixes devices, and results are equal."""
+"""Training, filters, evaluation and labels on the second device: no operation mixes devices, and results are equal.
+
+CODECNN_TEST_DEVICE names a GPU that takes the place of the second device.
+"""
 
 import json
+import os
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -26,9 +30,17 @@ SETTINGS = {"steps": 4, "batch": 4, "patch": 32, "warmup": 1, "validate_every": 
 OPTIONS = SMALL | {"blocks": 1, "conditioning": "film", "shuffle": 2}
 
 
+GPU = os.environ.get("CODECNN_TEST_DEVICE")
+LOSS_TOLERANCE = 1e-3 if GPU else 1e-5
+WEIGHTS_TOLERANCE = 1e-3 if GPU else 1e-5
+"""Muon divides by small singular values, which enlarges the rounding of a GPU."""
+
+
 @pytest.fixture(autouse=True)
 def device(monkeypatch):
     """The name of the second device."""
+    if GPU:
+        return GPU
     second_device.patch(monkeypatch)
     return second_device.NAME
 
@@ -47,7 +59,7 @@ def luma():
 
 def test_operations_that_mix_devices_are_refused(device):
     tensor = torch.ones(2, 3, device=device)
-    with pytest.raises(RuntimeError, match="expected all tensors on acc"):
+    with pytest.raises(RuntimeError, match="xpected all tensors"):
         tensor + torch.ones(2, 3)
     with pytest.raises(TypeError, match="can't convert"):
         tensor.numpy()
@@ -55,11 +67,11 @@ def test_operations_that_mix_devices_are_refused(device):
 
 def assert_equal_runs(run, expected):
     for actual, wanted in zip(rows(run), rows(expected), strict=True):
-        assert actual["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
+        assert actual["loss"] == pytest.approx(wanted["loss"], rel=LOSS_TOLERANCE)
         assert actual["score"] == pytest.approx(wanted["score"], abs=1e-3)
     tensors = load_file(run / "last.safetensors")
     for name, tensor in load_file(expected / "last.safetensors").items():
-        torch.testing.assert_close(tensors[name], tensor, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(tensors[name], tensor, rtol=1e-3, atol=WEIGHTS_TOLERANCE)
 
 
 VARIANTS = [
@@ -82,7 +94,7 @@ def test_training(tiny_store, tmp_path, device, changes):
 
 
 def test_a_stopped_run_resumes(tmp_path, device):
-    changes = {"device": device, "steps": 6, "validate_every": 6, "checkpoint_every": 3}
+    changes = {"device": device, "steps": 6, "validate_every": 6, "checkpoint_every": 3, "deterministic": bool(GPU)}
     run_toy(tmp_path / "whole", changes)
     with pytest.raises(ZeroDivisionError):
         run_toy(tmp_path / "parts", changes, events={("loss", 4): ZeroDivisionError()})
@@ -114,10 +126,10 @@ def test_evaluate(run, device, tiny_store, tmp_path, exact):
     results = []
     for name in ("cpu", device):
         command = ("evaluate", tiny_store.folder, "-m", "low_cost_5", "-q", 42, exact, "-o", tmp_path / name, "--json")
-        before = second_device.computed["convolution"]
+        before = second_device.count("convolution")
         status, out, err = run(*command, "--device", name)
         assert status == 0, err
-        assert (second_device.computed["convolution"] > before) == (name == device)
+        assert (second_device.count("convolution") > before) == (name == device)
         results.append(json.loads(out))
     here, there = (result.get("models", [result])[-1]["gain_db"]["y"]["mean"] for result in results)
     assert there == pytest.approx(here, abs=1e-3)

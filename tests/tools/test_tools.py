@@ -81,11 +81,30 @@ def test_exactness_of_a_small_picture(tmp_path, capfd):
 
 
 @pytest.mark.slow
-def test_gpu_measurements_on_the_cpu(tmp_path):
-    assert gpu.main(["-o", str(tmp_path / "gpu.json"), "--device", "cpu", "--small"]) == 0
-    rows = json.loads((tmp_path / "gpu.json").read_text())["rows"]
-    assert len(rows) == 2 * len(gpu.NETWORKS) * len(gpu.PRECISIONS)
-    assert all(row["ours"] > 0 and row["theirs"] > 0 for row in rows)
+def test_all_parts_of_the_gpu_script_on_the_cpu(tmp_path):
+    assert gpu.main(["-o", str(tmp_path / "gpu.json"), "--device", "cpu"]) == 0
+    parts = json.loads((tmp_path / "gpu.json").read_text())["parts"]
+    assert list(parts) == [name for name, _, _ in gpu.PARTS]
+    assert {name for name, part in parts.items() if part["status"] != "done"} == {"tests"}
+    assert len(parts["steps"]["rows"]) == 3
+    assert all(row["ours"] > 0 for name in ("steps", "filtering") for row in parts[name]["rows"])
+    assert len(parts["two processes"]["together_steps_per_second"]) == 2
+    assert parts["training"]["steps"] == 4
+
+
+def test_parts_of_the_gpu_script_that_fail_or_come_too_late_say_why(tmp_path, monkeypatch, capsys):
+    def fail(session):
+        raise ValueError("no such kernel")
+
+    parts = (("bad", 0, fail), ("tests", 0, gpu.run_gpu_tests), ("late", float("inf"), fail), ("good", 0, lambda _: {}))
+    monkeypatch.setattr(gpu, "PARTS", parts)
+    assert gpu.main(["-o", str(tmp_path / "gpu.json"), "--device", "cpu"]) == 1
+    found = json.loads((tmp_path / "gpu.json").read_text())["parts"]
+    assert [part["status"] for part in found.values()] == ["failed", "not run", "not run", "done"]
+    assert found["bad"]["why"] == "ValueError: no such kernel"
+    assert "need a GPU" in found["tests"]["why"]
+    assert "s are left" in found["late"]["why"]
+    assert "- bad: failed, 0.0 s; ValueError: no such kernel" in capsys.readouterr().out
 
 
 def test_ablation_writes_the_table(tiny_store, tmp_path, capsys):

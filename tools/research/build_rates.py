@@ -2,10 +2,10 @@
 
 python tools/research/build_rates.py PICTURES.yaml OUT.jsonl CODEC:PRESET:CONFIGURATION[:PLANE,PLANE]...
 
-PICTURES.yaml has the keys `ai` and `video`, each a list of sequences as in a recipe. Each combination is built at QP
-22, 32 and 42 into a temporary store. A line of OUT.jsonl is a unit: luma samples of all pictures, bytes of the
-bitstream, and seconds of the encoder, of rebuilding planes, of temporal planes, and of all other work, processor time
-of codecnn and its programs.
+CONFIGURATION is ai, ra, ldb, or "ra ctc" and "ldb ctc" for the common test conditions. PICTURES.yaml has the keys `ai`
+and `video`, each a list of sequences as in a recipe. Each combination is built at QP 22, 32 and 42 into a temporary
+store. A line of OUT.jsonl is a unit: luma samples of all pictures, bytes of the bitstream, and seconds of the encoder,
+of rebuilding planes, of temporal planes, and of all other work, processor time of codecnn and its programs.
 """
 
 import json
@@ -27,13 +27,15 @@ def main(pictures: str, output: str, *combinations: str) -> None:
     """Build each combination and write its units."""
     sequences = yaml.safe_load(Path(pictures).read_text(encoding="utf-8"))
     for combination in combinations:
-        codec, preset, configuration, *planes = combination.split(":")
+        codec, preset, conditions, *planes = combination.split(":")
+        configuration, *ctc = conditions.split()
         recipe = Recipe.model_validate(
             {
                 "name": "rates",
                 "codec": codec,
                 "preset": preset,
                 "configuration": configuration,
+                "ctc": bool(ctc),
                 "qp": QPS,
                 "ctu_size": 128 if codec == "vvc" and preset not in ("faster", "fast") else 64,
                 "times": True,
@@ -41,7 +43,7 @@ def main(pictures: str, output: str, *combinations: str) -> None:
                 "sequences": sequences["ai" if configuration == "ai" else "video"],
             }
         )
-        seconds = _watch()
+        seconds = watch()
         with tempfile.TemporaryDirectory() as folder:
             store = build_store(recipe, Path(pictures).parent, Path(folder) / "store")
             for unit, parts in zip(store.units, seconds, strict=True):
@@ -63,7 +65,7 @@ def main(pictures: str, output: str, *combinations: str) -> None:
                     file.write(json.dumps(line) + "\n")
 
 
-def _watch() -> list[dict[str, float]]:
+def watch() -> list[dict[str, float]]:
     """Let `build` record the processor time of its steps, a dictionary for each unit in the order of coding."""
     units: list[dict[str, float]] = []
     for name in ("_code", "add_rebuilt_planes", "write_temporal_planes"):
@@ -76,16 +78,16 @@ def _timed(name: str, work: Callable[..., Any], units: list[dict[str, float]]) -
     def run(*arguments: Any, **options: Any) -> Any:
         if name == "_code":
             units.append({})
-        start = _processor_time()
+        start = processor_time()
         result = work(*arguments, **options)
-        units[-1][name] = _processor_time() - start
+        units[-1][name] = processor_time() - start
         return result
 
     run.__dict__["__wrapped__"] = work
     return run
 
 
-def _processor_time() -> float:
+def processor_time() -> float:
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
