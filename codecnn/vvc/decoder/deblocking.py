@@ -237,14 +237,21 @@ def chroma_edge(known: Records, row: int, column: int, horizontal: int) -> int:
     return edge
 
 
-def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records, Records, Records, Edges], str]:
+def _edges_entry(sources: str) -> Callable[..., str]:
     """Compile `derive_edges`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
     def derive_edges(
-        pic: PictureValues, s: SliceValues, known: Records, motion: Records, slices: Records, edges: Edges
+        pic: PictureValues,
+        s: SliceValues,
+        known: Records,
+        motion: Records,
+        slices: Records,
+        edges: Edges,
+        first: int,
+        last: int,
     ) -> str:
-        """Derive the edges of a picture that deblocking filters, with their strengths and filter lengths.
+        """Derive the edges of rows of a picture that deblocking filters, with their strengths and filter lengths.
 
         Args:
             pic: Values of the picture.
@@ -252,7 +259,9 @@ def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records,
             known: State of the blocks, as `Frame.known`.
             motion: Motion of the blocks, as `Frame.motion`.
             slices: Values of each slice, elements of type DEBLOCKING_SLICE.
-            edges: Result, see `LUMA_V`, shape (4, rows, columns).
+            edges: Result, see `LUMA_V`, shape (4, rows, columns), 0 before.
+            first: First row of cells.
+            last: Row of cells after the last one.
 
         Returns:
             Digest of the sources.
@@ -260,8 +269,7 @@ def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records,
         if COMPILED:
             known, motion = borrowed_records(known, BLOCK_CELL), borrowed_records(motion, MOTION_CELL)
             slices, edges = borrowed_records(slices, DEBLOCKING_SLICE), borrowed_samples(edges)
-        edges[:] = 0
-        for row in range(edges.shape[1]):
+        for row in range(first, last):
             for column in range(edges.shape[2]):
                 region = known[row, column].region[0]
                 if region == 0 or slices[(region - 1) // fr.SLICE_REGIONS].disabled:
@@ -286,14 +294,24 @@ def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records,
     return derive_edges
 
 
-def _deblock_entry(sources: str) -> Callable[[PictureValues, Records, Records, Edges, Samples, Samples, Samples], str]:
+def _deblock_entry(sources: str) -> Callable[..., str]:
     """Compile `deblock`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
     def deblock(
-        pic: PictureValues, known: Records, slices: Records, edges: Edges, y: Samples, u: Samples, v: Samples
+        pic: PictureValues,
+        known: Records,
+        slices: Records,
+        edges: Edges,
+        y: Samples,
+        u: Samples,
+        v: Samples,
+        first: int,
+        last: int,
     ) -> str:
-        """Deblock a picture in place: all left edges first, then all upper ones.
+        """Deblock rows of CTUs in place: all left edges first, then all upper ones.
+
+        The rows above must be deblocked before. The first upper edges change up to three rows of luma above.
 
         Args:
             pic: Values of the picture.
@@ -303,6 +321,8 @@ def _deblock_entry(sources: str) -> Callable[[PictureValues, Records, Records, E
             y: Samples of luma, row by row.
             u: Samples of Cb; without chroma any array.
             v: Samples of Cr; without chroma any array.
+            first: First row of cells of 4x4 luma samples.
+            last: Row of cells after the last one.
 
         Returns:
             Digest of the sources.
@@ -313,7 +333,7 @@ def _deblock_entry(sources: str) -> Callable[[PictureValues, Records, Records, E
         depth, ctu = pic.bit_depth, (1 << pic.ctb_log2_size_y) - 1
         sub_x, sub_y = pic.log2_sub_width_c, pic.log2_sub_height_c
         for horizontal in range(2):
-            for row in range(edges.shape[1]):
+            for row in range(first, last):
                 for column in range(edges.shape[2]):
                     luma = edges[LUMA_V + horizontal, row, column]
                     chroma = edges[CHROMA_V + horizontal, row, column]

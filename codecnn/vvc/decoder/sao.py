@@ -106,12 +106,14 @@ def edge_ctu(
                 target[y0 + j, x0 + i] = edge_sample(source, x0 + i, y0 + j, dx, dy, offsets, peak)
 
 
-def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, ComponentLayout], str]:
+def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, ComponentLayout, int, int], str]:
     """Compile `offset_samples`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
-    def offset_samples(source: Samples, target: Samples, sao: Samples, near: Ints, layout: ComponentLayout) -> str:
-        """Apply SAO to one component.
+    def offset_samples(
+        source: Samples, target: Samples, sao: Samples, near: Ints, layout: ComponentLayout, first: int, last: int
+    ) -> str:
+        """Apply SAO to rows of CTUs of one component.
 
         Args:
             source: Deblocked samples, shape (rows, columns).
@@ -119,6 +121,8 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Component
             sao: SAO of each CTU, shape (CTU rows, CTU columns, SAO_NUMBERS).
             near: CTUs that each CTU may use, see `usable`, shape (CTU rows, CTU columns).
             layout: Layout of the component.
+            first: First row of CTUs.
+            last: Row of CTUs after the last one.
 
         Returns:
             Digest of the sources.
@@ -128,7 +132,7 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Component
         rows, columns = source.shape
         depth = layout.bit_depth
         peak = (1 << depth) - 1
-        for row in range(sao.shape[0]):
+        for row in range(first, last):
             for column in range(sao.shape[1]):
                 numbers = sao[row, column]
                 kind = numbers[st.SAO_TYPE]
