@@ -20,6 +20,7 @@ from codecnn.vvc.decoder.picture import (
 )
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
 from codecnn.vvc.decoder.picture_log import PictureLog
+from codecnn.vvc.decoder.plane_memory import PlaneMemory
 from codecnn.vvc.syntax import CHROMA_FORMATS, DpbParameters, ParsedPicture
 
 HashState = Literal["ok", "differs", "none"]
@@ -83,6 +84,7 @@ class Decoder:
     _waiting: list[_Waiting] = field(default_factory=list)
     _worker: Executor = field(default_factory=one_worker)
     _unfinished: list[Future[Any]] = field(default_factory=list)
+    _memory: PlaneMemory = field(default_factory=PlaneMemory)
 
     def __enter__(self) -> "Decoder":
         """Return the decoder."""
@@ -126,12 +128,14 @@ class Decoder:
         while len(self._unfinished) > 1:
             self._unfinished.pop(0).result()
         finished = self.flush() if picture.first else []
+        if picture.first:
+            self._memory.clear()
         missing = self._buffer.begin(picture)
         dpb = picture.sps.dpb
         while self._waiting and self._fullness() >= dpb.size:
             finished.append(self._next())
         check_hook(picture, self.hook)
-        decoded = reconstruct_picture(picture, log, self._buffer, self._worker)
+        decoded = reconstruct_picture(picture, log, self._buffer, self._worker, self._memory)
         if self.hook is not None:
             apply_hook(decoded, self.hook)
         stored = self._buffer.store(picture, decoded.frame, decoded.reference, decoded.lists, self._worker)
@@ -142,6 +146,9 @@ class Decoder:
             for waiting in self._waiting:
                 waiting.latency += 1
             self._waiting.append(_Waiting(picture.poc, record))
+        if self.hook is None:
+            # A hook may keep the planes that it gets.
+            self._worker.submit(self._memory.give_back, decoded.arrays())
         while self._waiting and self._must_output(dpb):
             finished.append(self._next())
         return finished

@@ -12,6 +12,7 @@ from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import alf, sao
 from codecnn.vvc.decoder import deblocking as db
 from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
+from codecnn.vvc.decoder.plane_memory import PlaneMemory
 from codecnn.vvc.syntax import LumaMapping, ParsedPicture, inverse_map
 from codecnn.vvc.syntax import state as st
 
@@ -62,6 +63,7 @@ class PictureFilters:
         frame: Frame,
         ctbs: st.CtbMaps,
         planes: Sequence[Plane],
+        memory: PlaneMemory | None = None,
         filtered: bool = True,
         strengths: bool = True,
     ) -> None:
@@ -72,6 +74,7 @@ class PictureFilters:
             frame: State of the picture, which is or will be reconstructed.
             ctbs: Maps of the picture in CTUs, as `codecnn.vvc.syntax.ParsedCtus` has them.
             planes: Y, Cb and Cr before the inverse luma mapping, int32, shape (rows, columns).
+            memory: Memory of the filtered planes; None allocates them.
             filtered: Apply the filters; otherwise `filtered` stays empty.
             strengths: Derive the edges if the picture is not filtered.
         """
@@ -82,14 +85,15 @@ class PictureFilters:
         self._slices = _deblocking_of_slices(picture)
         self._near = usable_ctus(picture, ctbs[st.CTB_REGION])
         self._strengths = filtered or strengths
-        dbf = [np.empty(plane.shape, np.int32) for plane in planes] if filtered else []
+        memory = memory or PlaneMemory()
+        dbf = [memory.take(plane.shape, np.int32) for plane in planes] if filtered else []
         self._offsets = [_sao_of_ctus(ctbs, component) for component in range(len(dbf))]
         after_sao = [
-            np.empty_like(plane) if offsets[..., st.SAO_TYPE].any() else plane
+            memory.take(plane.shape, np.int32) if offsets[..., st.SAO_TYPE].any() else plane
             for plane, offsets in zip(dbf, self._offsets, strict=True)
         ]
         self._tables = _AlfTables(picture) if ctbs[st.CTB_ALF : st.CTB_CC + 2].any() else None
-        rec = after_sao if self._tables is None else [np.empty_like(plane) for plane in dbf]
+        rec = after_sao if self._tables is None else [memory.take(plane.shape, np.int32) for plane in dbf]
         self.filtered = FilteredPlanes(dbf, after_sao, rec)
         self._reconstructed = self._offset = self._complete = 0
 
@@ -355,7 +359,8 @@ def _rectangles(
 
     def crossed(edge: npt.NDArray[np.int64], bit: int, boundaries: tuple[int, ...]) -> npt.NDArray[np.bool_]:
         """Return whether samples beyond an edge may be used: those of a usable CTU behind no virtual boundary."""
-        return (edge & (size - 1) == 0) & (usable >> bit & 1 == 1) & ~np.isin(edge, boundaries)
+        used: npt.NDArray[np.bool_] = (edge & (size - 1) == 0) & (usable >> bit & 1 == 1)
+        return used & ~np.isin(edge, boundaries)
 
     above, below = crossed(top, 1, rows), crossed(bottom, 7, rows)
     before, after = crossed(left, 3, columns), crossed(right, 5, columns)

@@ -21,6 +21,7 @@ from codecnn.vvc.decoder.initialise import new_frame, put_slice
 from codecnn.vvc.decoder.loop_filters import FilteredPlanes, PictureFilters, inverse_mapped
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
 from codecnn.vvc.decoder.picture_log import PictureLog, read_log
+from codecnn.vvc.decoder.plane_memory import PlaneMemory
 from codecnn.vvc.syntax import LumaMapping, ParsedCtus, ParsedPicture, SequenceParameterSet
 
 Plane = npt.NDArray[Any]
@@ -116,6 +117,17 @@ class Reconstruction:
         """
         return {name: self._plane(*name.rsplit("_", 1)) for name in names}
 
+    def arrays(self) -> list[Plane]:
+        """Return the arrays that `PlaneMemory` may use again when neither the planes nor the motion are needed."""
+        filtered = self.filters.filtered if self.filters is not None else ()
+        arrays = [
+            self.frame.planes,
+            self.frame.known,
+            self.frame.motion,
+            *(each for group in filtered for each in group),
+        ]
+        return list({id(array): array for array in arrays}.values())
+
     def _plane(self, kind: str, suffix: str) -> Plane:
         if kind == "motion":
             return np.array(self.frame.motion["model"])
@@ -204,7 +216,7 @@ def reconstruct(picture: ParsedPicture, planes: Sequence[str], hook: PictureHook
     filtered = needs_filters(planes)
     if filtered:
         check_hook(picture, hook)
-    decoded = reconstruct_picture(picture, read_log(picture), None, InlineExecutor(), filtered, strengths)
+    decoded = reconstruct_picture(picture, read_log(picture), None, InlineExecutor(), None, filtered, strengths)
     if filtered and hook is not None:
         apply_hook(decoded, hook)
     return decoded.planes(planes)
@@ -224,6 +236,7 @@ def reconstruct_picture(
     log: PictureLog,
     buffer: PictureBuffer | None,
     worker: Executor,
+    memory: PlaneMemory | None = None,
     filtered: bool = True,
     strengths: bool = False,
 ) -> Reconstruction:
@@ -234,6 +247,7 @@ def reconstruct_picture(
         log: Its log.
         buffer: Buffer with the reference pictures, after `PictureBuffer.begin`; None for intra pictures.
         worker: Executor that calls one function after the other.
+        memory: Memory of the planes; None allocates them.
         filtered: Apply the in-loop filters.
         strengths: Derive the boundary strengths if it is not filtered.
 
@@ -244,7 +258,7 @@ def reconstruct_picture(
         FormatError: The slice data is damaged.
         UnsupportedError: The picture uses an unsupported tool.
     """
-    frame, sizes = new_frame(picture)
+    frame, sizes = new_frame(picture, memory)
     pic = frame.pic
     images = {
         kind: _images(frame, [int(starts[i]) for i in range(3)], sizes)
@@ -253,7 +267,7 @@ def reconstruct_picture(
     decoded = Reconstruction(picture, frame, images)
     rows = _FinishedRows(picture)
     if log.error is None:
-        filters = PictureFilters(picture, frame, log.batches[0].ctbs, images["unf"], filtered, strengths)
+        filters = PictureFilters(picture, frame, log.batches[0].ctbs, images["unf"], memory, filtered, strengths)
         images["unf"] = filters.unfiltered
         if filtered:
             images |= filters.filtered._asdict()

@@ -77,9 +77,9 @@ def _hash(r: Bits) -> PictureHash | None:
     return PictureHash(kind, tuple(r.u(_BITS[kind]) for _ in range(1 if single else 3)))
 
 
-def _data(plane: npt.NDArray[Any], bit_depth: int) -> npt.NDArray[Any]:
+def _data(plane: npt.NDArray[Any], bit_depth: int) -> memoryview:
     """Return the samples row by row in 8 bit, or in 16 bit, little-endian, if they have more than 8 bit."""
-    return plane.astype(np.uint8 if bit_depth == 8 else "<u2", order="C")
+    return plane.astype(np.uint8 if bit_depth == 8 else "<u2", order="C").data
 
 
 def _md5(plane: npt.NDArray[Any], bit_depth: int) -> int:

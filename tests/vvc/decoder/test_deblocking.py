@@ -217,7 +217,7 @@ def test_edges_of_random_units(number):
                 if len(blocks) < 4 or place == 3:
                     block_state.keep_chroma_block(f, *chroma_block, coded >> 1, 0)
     edges = np.zeros((4, side // 4, side // 4), np.int32)
-    checked(deblocking.derive_edges)(f.pic, f.slice, f.known, f.motion, slices, edges)
+    checked(deblocking.derive_edges)(f.pic, f.slice, f.known, f.motion, slices, edges, 0, side // 4)
     expected = plain_edges(f, slices, units, maps, chroma)
     for plane, name in enumerate(("luma V", "luma H", "chroma V", "chroma H")):
         np.testing.assert_array_equal(edges[plane], expected[plane], f"picture {number}, {name}")
