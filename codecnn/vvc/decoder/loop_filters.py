@@ -13,7 +13,7 @@ from codecnn.vvc.decoder import alf, sao
 from codecnn.vvc.decoder import deblocking as db
 from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
 from codecnn.vvc.decoder.plane_memory import PlaneMemory
-from codecnn.vvc.syntax import LumaMapping, ParsedPicture, inverse_map
+from codecnn.vvc.syntax import COMPILATION, LumaMapping, ParsedPicture, inverse_map
 from codecnn.vvc.syntax import state as st
 
 Plane = npt.NDArray[Any]
@@ -94,6 +94,7 @@ class PictureFilters:
         ]
         self._tables = _AlfTables(picture) if ctbs[st.CTB_ALF : st.CTB_CC + 2].any() else None
         rec = after_sao if self._tables is None else [memory.take(plane.shape, np.int32) for plane in dbf]
+        self._rectangles = None if self._tables is None else _rectangles(picture, ctbs, self._near, self._tables)
         self.filtered = FilteredPlanes(dbf, after_sao, rec)
         self._reconstructed = self._offset = self._complete = 0
 
@@ -134,7 +135,7 @@ class PictureFilters:
     def _derive_edges(self, first: int, last: int) -> None:
         """Derive the edges in rows of CTUs."""
         f, (top, bottom) = self._frame, self._cells(first, last)
-        with compiled_once(db.derive_edges, "the edges of deblocking", "10 seconds"):
+        with compiled_once(db.derive_edges, *COMPILATION):
             db.derive_edges(f.pic, f.slice, f.known, f.motion, self._slices, self.edges, top, bottom)
 
     def _rows_of(self, component: int, first: int, last: int) -> slice:
@@ -152,7 +153,7 @@ class PictureFilters:
         top, bottom = self._cells(first, last)
         if self.edges[:, top:bottom].any():
             y, u, v = (plane.reshape(-1) for plane in (dbf[0], dbf[-2 % len(dbf)], dbf[-1]))
-            with compiled_once(db.deblock, "the deblocking filter", "15 seconds"):
+            with compiled_once(db.deblock, *COMPILATION):
                 db.deblock(frame.pic, frame.known, self._slices, self.edges, y, u, v, top, bottom)
 
     def _apply_sao(self, component: int, first: int, last: int) -> None:
@@ -163,23 +164,28 @@ class PictureFilters:
         rows, offsets = self._rows_of(component, first, last), self._offsets[component]
         target[rows] = source[rows]
         layout = _component_layout(self._picture, component)
-        with compiled_once(sao.offset_samples, "sample adaptive offset", "5 seconds"):
+        with compiled_once(sao.offset_samples, *COMPILATION):
             sao.offset_samples(source, target, offsets, self._near, layout, first, last)
 
     def _apply_alf(self, first: int, last: int) -> None:
         """Apply ALF and cross-component ALF to rows of CTUs."""
         after_sao, rec = self.filtered.sao, self.filtered.rec
-        tables = self._tables
-        if tables is None or first == last:
+        tables, rectangles = self._tables, self._rectangles
+        if tables is None or rectangles is None or first == last:
             return
         for component, plane in enumerate(rec):
             rows = self._rows_of(component, first, last)
             plane[rows] = after_sao[component][rows]
-        rectangles = _rectangles(self._picture, self._ctbs, self._near, tables, first, last)
+        size = 1 << self._picture.sps.ctb_log2_size_y
+        start, end = np.searchsorted(rectangles["y"], (first * size, last * size))
+        if start == end:
+            return
         # Without chroma, luma stands for it in the arguments.
         sources, targets = (list(arrays) if len(arrays) > 1 else list(arrays) * 3 for arrays in (after_sao, rec))
-        with compiled_once(alf.filter_ctus, "the adaptive loop filter", "20 seconds"):
-            alf.filter_ctus(self._frame.pic, rectangles, tables.luma, tables.chroma, tables.cross, *sources, *targets)
+        with compiled_once(alf.filter_ctus, *COMPILATION):
+            alf.filter_ctus(
+                self._frame.pic, rectangles[start:end], tables.luma, tables.chroma, tables.cross, *sources, *targets
+            )
 
 
 def inverse_mapped(
@@ -322,34 +328,24 @@ class _AlfTables:
         )
 
 
-def _rectangles(
-    picture: ParsedPicture,
-    ctbs: st.CtbMaps,
-    near: npt.NDArray[np.int64],
-    tables: _AlfTables,
-    first: int,
-    last: int,
-) -> Records:
-    """List the rectangles of rows of CTUs that ALF filters (clause 8.8.5.1): CTUs, divided at virtual boundaries.
+def _rectangles(picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], tables: _AlfTables) -> Records:
+    """List the rectangles that ALF filters (clause 8.8.5.1): CTUs, divided at virtual boundaries.
 
     Args:
         picture: The picture.
         ctbs: Maps of the picture in CTUs.
         near: CTUs that each CTU may use, see `usable_ctus`.
         tables: Filters of the slices.
-        first: First row of CTUs.
-        last: Row of CTUs after the last one.
 
     Returns:
-        Rectangles, elements of type `alf.RECTANGLE`.
+        Rectangles from the upper edge on, elements of type `alf.RECTANGLE`.
     """
     pps, log2_size = picture.pps, picture.sps.ctb_log2_size_y
     width, height = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
     columns, rows = _virtual_boundaries(picture)
     size = 1 << log2_size
     xs = sorted({*range(0, width, size), *(x for x in columns if x < width), width})
-    start, end = first * size, min(height, last * size)
-    ys = sorted({*range(start, end, size), *(y for y in rows if start < y < end), end})
+    ys = sorted({*range(0, height, size), *(y for y in rows if y < height), height})
     top, left = (edges.ravel() for edges in np.meshgrid(ys[:-1], xs[:-1], indexing="ij"))
     bottom, right = (edges.ravel() for edges in np.meshgrid(ys[1:], xs[1:], indexing="ij"))
     row, column = top >> log2_size, left >> log2_size

@@ -22,7 +22,7 @@ from codecnn.vvc.decoder.loop_filters import FilteredPlanes, PictureFilters, inv
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
 from codecnn.vvc.decoder.picture_log import PictureLog, read_log
 from codecnn.vvc.decoder.plane_memory import PlaneMemory
-from codecnn.vvc.syntax import LumaMapping, ParsedCtus, ParsedPicture, SequenceParameterSet
+from codecnn.vvc.syntax import COMPILATION, LumaMapping, ParsedCtus, ParsedPicture, SequenceParameterSet
 
 Plane = npt.NDArray[Any]
 
@@ -278,7 +278,7 @@ def reconstruct_picture(
         frame = frame._replace(log=ctus.log)
         frame.current.cu_at = 0
         for row, number in _rows_of_ctus(ctus):
-            with compiled_once(reconstruct_units, "the reconstruction of pictures", "two minutes"):
+            with compiled_once(reconstruct_units, *COMPILATION):
                 reconstruct_units(frame)
             if frame.current.fault:
                 raise FormatError(f"slice {ctus.number}: {_FAULTS[int(frame.current.fault)]}")

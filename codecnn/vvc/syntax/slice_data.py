@@ -56,6 +56,9 @@ BLOCK_COLUMNS = tuple(_BLOCK_COLUMNS.split())
 
 _LOG_SIZE = 4 * lg.CTU_LOG_SIZE
 
+COMPILATION = "the VVC decoder", "two minutes"
+"""Name of the compiled code of parser and decoder in messages, and how long its compilation takes."""
+
 
 class ParsedCtus(NamedTuple):
     """Some consecutive CTUs of one slice.
@@ -188,7 +191,7 @@ def parsed_ctus(picture: ParsedPicture, log_size: int = 0) -> Iterator[ParsedCtu
         while n[st.CTU] < len(ctus):
             n[st.CU_COUNT], n[st.LOG] = 0, st.NUMBERS
             first, before = int(n[st.CTU]), _bits_read(n, len(ctus))
-            with compiled_once(parse_ctus, "the reader of VVC slices", "a minute"):
+            with compiled_once(parse_ctus, *COMPILATION):
                 parse_ctus(work, ctbs, ctus, cus)
             if n[st.FAULT]:
                 raise FormatError(f"slice {index}, CTU {n[st.CTU] - 1}: {_FAULTS[int(n[st.FAULT])]}")
