@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import logging
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -54,24 +53,32 @@ def compiled_entry(function: Function) -> Function:
     return cast(Function, fast)
 
 
+_logged: set[str] = set()
+"""Messages that this process has logged."""
+
+
+def _log_once(message: str) -> None:
+    """Log a warning unless this process has logged it."""
+    if message not in _logged:
+        _logged.add(message)
+        _log.warning("codecnn: %s", message)
+
+
 class _CompilationListener(event.Listener):
-    """Listener that logs a message when numba begins to compile.
+    """Listener that logs a message when numba begins to compile, once in a process.
 
     If numba finds the compiled code in its cache, there is no event and no message.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.start: float | None = None
+    def __init__(self, message: str) -> None:
+        self.message = message
 
     def on_start(self, event: Any) -> None:
-        """Log the message at the first function; the functions that it calls are compiled within it."""
-        if self.start is None:
-            self.start = time.perf_counter()
-            _log.warning("codecnn: %s", self.text)
+        """Log the message at the first function."""
+        _log_once(self.message)
 
     def on_end(self, event: Any) -> None:
-        """Do nothing: functions end within each other, and `compiled_once` measures the whole."""
+        """Do nothing."""
 
 
 @contextlib.contextmanager
@@ -79,24 +86,25 @@ def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterat
     """Let only one process compile a function; other processes that call it at the same time wait for the cached code.
 
     The call of a `compiled_entry` stands within this context. If the code cannot be cached or the cache cannot be
-    locked, each process compiles for itself. The process that compiles logs two warnings, which by default go to
-    stderr: one at the beginning, one at the end with the time it took. A process that waits for more than a second logs
-    that it waits.
+    locked, each process compiles for itself. The process that compiles logs a warning, which by default goes to stderr,
+    and names the folder of the cache. A process that waits for more than a second logs that it waits. Functions with
+    the same `what` have one message.
 
     Args:
         function: Function that `compiled_entry` returned.
-        what: Name of the function in the messages, e.g. "the reader of VVC slices".
-        about: Usual duration of the compilation in the messages, e.g. "a minute".
+        what: Name of the code in the messages, e.g. "the VVC decoder".
+        about: Usual duration of the compilation in the messages, e.g. "two minutes".
 
     Yields:
         Nothing.
     """
     name = function.__name__
-    if not isinstance(function, numba.core.registry.CPUDispatcher) or function.signatures:
+    if not isinstance(function, numba.core.registry.CPUDispatcher) or len(function.overloads):
         yield
         return
     folder = function.stats.cache_path
-    listener = _CompilationListener(f"compiling {what}, once on this machine: about {about}")
+    where = f"once on this machine, cached in {folder}" if folder else "as numba finds no folder for its cache"
+    listener = _CompilationListener(f"compiling {what} for about {about}, {where}")
     with contextlib.ExitStack() as stack:
         stack.enter_context(event.install_listener("numba:compile", listener))
         if folder is not None:
@@ -106,13 +114,10 @@ def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterat
                 try:
                     lock.acquire(timeout=1)
                 except Timeout:
-                    _log.warning("codecnn: waiting for another process, which compiles %s", what)
+                    _log_once(f"waiting for another process, which compiles {what}")
                     lock.acquire()
                 stack.callback(lock.release)
         yield
-    if listener.start is not None:
-        cached = f"cached in {folder}" if folder else "not cached: numba finds no folder, so every process compiles"
-        _log.warning("codecnn: compiled in %.0f s, %s", time.perf_counter() - listener.start, cached)
 
 
 def _pointer(_context: Any, address: Any) -> Any:

@@ -2,15 +2,20 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Literal
 
-from codecnn.base.errors import ConfigError, FormatError, MissingFileError, UnsupportedError
+from codecnn.base.ahead import ahead
+from codecnn.base.errors import CodecnnError, ConfigError, FormatError, MissingFileError, UnsupportedError
 from codecnn.base.keywords import checked_keywords
 from codecnn.pictures.files import byte_stream
-from codecnn.vvc.decoder import DecodedPicture, Decoder, PictureHook, Plane, reconstruct
+from codecnn.vvc.decoder import DecodedPicture, Decoder, PictureHook, Plane, reconstruct, with_logs
 from codecnn.vvc.syntax import ParsedPicture
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
+
+PICTURES_AHEAD = 2
+"""Pictures that are parsed before they are decoded, if several threads may be used."""
 
 
 @checked_keywords()
@@ -89,12 +94,26 @@ def decode_pictures(
         UnsupportedError: The stream uses an unsupported tool, or was coded with a CNN filter in the loop and there is
             no hook.
     """
-    decoder = Decoder(tuple(planes), hook)
-    for picture in _parsed_pictures(path):
-        with _located(path, picture):
-            finished = decoder.decode(picture)
-        yield from finished
-    yield from decoder.flush()
+    # Pictures are yielded while the next one is decoded.
+    finished: list[Future[DecodedPicture]] = []
+    pictures = ahead(with_logs(_parsed_pictures(path)), PICTURES_AHEAD)
+    with contextlib.closing(pictures), Decoder(tuple(planes), hook) as decoder:
+        try:
+            for picture, log in pictures:
+                with _located(path, picture):
+                    following = decoder.decode(picture, log)
+                yield from _results(finished)
+                finished = following
+        except CodecnnError:
+            yield from _results(finished)
+            raise
+        yield from _results([*finished, *decoder.flush()])
+
+
+def _results(pictures: list[Future[DecodedPicture]]) -> Iterator[DecodedPicture]:
+    """Yield pictures when they are done, and forget them."""
+    while pictures:
+        yield pictures.pop(0).result()
 
 
 def _parsed_pictures(path: Path | str) -> Iterator[ParsedPicture]:

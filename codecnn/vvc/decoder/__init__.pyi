@@ -8,3 +8,6 @@ from .picture import HookedPicture as HookedPicture
 from .picture import PictureHook as PictureHook
 from .picture import Plane as Plane
 from .picture import reconstruct as reconstruct
+from .picture_log import PictureLog as PictureLog
+from .picture_log import read_log as read_log
+from .picture_log import with_logs as with_logs

@@ -293,18 +293,17 @@ def reconstruct_transform_unit(f: Frame, tu_at: int, first: int, last: int) -> N
         mark(f, True, x, y, width, height)
 
 
-def _entry(sources: str) -> Callable[[Frame, int], str]:
+def _entry(sources: str) -> Callable[[Frame], str]:
     """Compile `reconstruct_units`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
-    def reconstruct_units(owned: Frame, count: int) -> str:
-        """Reconstruct coding units.
+    def reconstruct_units(owned: Frame) -> str:
+        """Reconstruct coding units from `current.cu_at` on until the log or a row of CTUs ends.
 
         Part of clause 8.1.2, Decoding process for a coded picture.
 
         Args:
             owned: State of the picture.
-            count: Numbers of the log to process.
 
         Returns:
             Digest of the sources.
@@ -328,9 +327,11 @@ def _entry(sources: str) -> Callable[[Frame, int], str]:
                 carray(pointer(owned.references.ctypes.data), owned.references.shape, np.uint16),
                 carray(pointer(owned.collocated.ctypes.data), owned.collocated.shape, COLLOCATED_CELL),
             )
-        f.current.cu_at = 0
-        while f.current.cu_at < count:
+        ctb_row = coding_unit(f).y >> f.pic.ctb_log2_size_y
+        while f.current.cu_at < len(f.log):
             cu = coding_unit(f)
+            if cu.y >> f.pic.ctb_log2_size_y != ctb_row:
+                break
             f.current.region = cu.region
             mode = cu.pred_mode
             if mode == st.MODE_PALETTE:

@@ -245,14 +245,21 @@ def chroma_edge(known: Records, row: int, column: int, horizontal: int, edge: Ed
     edge.max_filter_length_c = 3 if p >> at & 7 >= 3 and q >> at & 7 >= 3 else 1
 
 
-def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records, Records, Records, Records], str]:
+def _edges_entry(sources: str) -> Callable[..., str]:
     """Compile `derive_edges`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
     def derive_edges(
-        pic: PictureValues, s: SliceValues, known: Records, motion: Records, slices: Records, edges: Records
+        pic: PictureValues,
+        s: SliceValues,
+        known: Records,
+        motion: Records,
+        slices: Records,
+        edges: Records,
+        first: int,
+        last: int,
     ) -> str:
-        """Derive the edges of a picture that deblocking filters, with their strengths and filter lengths.
+        """Derive the edges of rows of a picture that deblocking filters, with their strengths and filter lengths.
 
         Clause 8.8.3.2, Deblocking filter process for one direction.
 
@@ -264,6 +271,8 @@ def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records,
             slices: Values of each slice, elements of type DEBLOCKING_SLICE.
             edges: Result, elements of type EDGE that are 0 before, shape (2, rows, columns): left and upper edges of
                 cells of 4x4 luma samples.
+            first: First row of cells.
+            last: Row of cells after the last one.
 
         Returns:
             Digest of the sources.
@@ -271,7 +280,7 @@ def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records,
         if COMPILED:
             known, motion = borrowed_records(known, BLOCK_CELL), borrowed_records(motion, MOTION_CELL)
             slices, edges = borrowed_records(slices, DEBLOCKING_SLICE), borrowed_records(edges, EDGE)
-        for row in range(edges.shape[1]):
+        for row in range(first, last):
             for column in range(edges.shape[2]):
                 region = known[row, column].region[0]
                 if region == 0 or slices[(region - 1) // fr.SLICE_REGIONS].disabled:
@@ -297,16 +306,24 @@ def _edges_entry(sources: str) -> Callable[[PictureValues, SliceValues, Records,
     return derive_edges
 
 
-def _deblock_entry(
-    sources: str,
-) -> Callable[[PictureValues, Records, Records, Records, Samples, Samples, Samples], str]:
+def _deblock_entry(sources: str) -> Callable[..., str]:
     """Compile `deblock`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
     def deblock(
-        pic: PictureValues, known: Records, slices: Records, edges: Records, y: Samples, u: Samples, v: Samples
+        pic: PictureValues,
+        known: Records,
+        slices: Records,
+        edges: Records,
+        y: Samples,
+        u: Samples,
+        v: Samples,
+        first: int,
+        last: int,
     ) -> str:
-        """Deblock a picture in place: all left edges first, then all upper ones.
+        """Deblock rows of CTUs in place: all left edges first, then all upper ones.
+
+        The rows above must be deblocked before. The first upper edges change up to three rows of luma above.
 
         Clause 8.8.3.1, Deblocking filter process.
 
@@ -318,6 +335,8 @@ def _deblock_entry(
             y: Samples of luma, row by row.
             u: Samples of Cb; without chroma any array.
             v: Samples of Cr; without chroma any array.
+            first: First row of cells of 4x4 luma samples.
+            last: Row of cells after the last one.
 
         Returns:
             Digest of the sources.
@@ -329,7 +348,7 @@ def _deblock_entry(
         depth, ctu = pic.bit_depth, (1 << pic.ctb_log2_size_y) - 1
         sub_x, sub_y = pic.log2_sub_width_c, pic.log2_sub_height_c
         for horizontal in range(2):
-            for row in range(edges.shape[1]):
+            for row in range(first, last):
                 for column in range(edges.shape[2]):
                     edge: Edge = edges[horizontal, row, column]
                     chroma = edge.bs_c[0] | edge.bs_c[1]

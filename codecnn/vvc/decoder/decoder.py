@@ -1,19 +1,26 @@
 """Decoder of a VVC stream: pictures in decoding order in, decoded pictures in output order out (H.266 clause C.5.2)."""
 
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from typing import Literal
+from types import TracebackType
+from typing import Any, Literal
 
+from codecnn.base.ahead import one_worker
 from codecnn.vvc.decoder.picture import (
     MOTION_PLANES,
     PLANES,
     PictureHook,
     Plane,
     Reconstruction,
+    apply_hook,
+    check_hook,
     check_planes,
     reconstruct_picture,
 )
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
+from codecnn.vvc.decoder.picture_log import PictureLog
+from codecnn.vvc.decoder.plane_memory import PlaneMemory
 from codecnn.vvc.syntax import CHROMA_FORMATS, DpbParameters, ParsedPicture
 
 HashState = Literal["ok", "differs", "none"]
@@ -53,13 +60,18 @@ class DecodedPicture:
 class _Waiting:
     """A picture that waits for output, and the number of pictures decoded since."""
 
-    picture: DecodedPicture
+    poc: int
+    picture: Future[DecodedPicture]
     latency: int = 0
 
 
 @dataclass
 class Decoder:
     """State of a decoder.
+
+    If several threads may be used, the in-loop filters, hashes and planes of a picture are computed in another thread
+    while the next picture begins. The pictures are the same with any number of threads. A decoder is a context manager,
+    which ends the thread.
 
     Attributes:
         names: Planes to keep, of `PLANES` and `MOTION_PLANES`.
@@ -70,6 +82,19 @@ class Decoder:
     hook: PictureHook | None = None
     _buffer: PictureBuffer = field(default_factory=PictureBuffer)
     _waiting: list[_Waiting] = field(default_factory=list)
+    _worker: Executor = field(default_factory=one_worker)
+    _unfinished: list[Future[Any]] = field(default_factory=list)
+    _memory: PlaneMemory = field(default_factory=PlaneMemory)
+
+    def __enter__(self) -> "Decoder":
+        """Return the decoder."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End the thread."""
+        self._worker.shutdown(cancel_futures=True)
 
     @property
     def waiting(self) -> int:
@@ -81,7 +106,7 @@ class Decoder:
         """Number of pictures that the memory of the reference pictures holds."""
         return self._buffer.slots
 
-    def decode(self, picture: ParsedPicture) -> list[DecodedPicture]:
+    def decode(self, picture: ParsedPicture, log: PictureLog) -> list[Future[DecodedPicture]]:
         """Decode the next picture in decoding order.
 
         Clause 8.1.2, Decoding process for a coded picture.
@@ -89,9 +114,11 @@ class Decoder:
 
         Args:
             picture: The parsed picture.
+            log: Its log, see `read_log`.
 
         Returns:
-            Pictures to output before or with it, in output order.
+            Pictures to output before or with it, in output order. Those that are not done yet are by the end of the
+            next call but one.
 
         Raises:
             ConfigError: A plane does not exist.
@@ -100,22 +127,36 @@ class Decoder:
                 is no hook.
         """
         check_planes(self.names, picture.sps, (*PLANES, *MOTION_PLANES))
+        # Bounds the number of pictures in memory.
+        while len(self._unfinished) > 1:
+            self._unfinished.pop(0).result()
         finished = self.flush() if picture.first else []
+        if picture.first:
+            self._memory.clear()
         missing = self._buffer.begin(picture)
         dpb = picture.sps.dpb
         while self._waiting and self._fullness() >= dpb.size:
             finished.append(self._next())
-        decoded = reconstruct_picture(picture, self._buffer, True, hook=self.hook)
-        self._buffer.store(picture, decoded.frame, decoded.reference, decoded.lists)
+        check_hook(picture, self.hook)
+        decoded = reconstruct_picture(picture, log, self._buffer, self._worker, self._memory)
+        if self.hook is not None:
+            apply_hook(decoded, self.hook)
+        stored = self._buffer.store(picture, decoded.frame, decoded.reference, decoded.lists, self._worker)
+        self._unfinished.append(stored)
         if picture.output:
+            record = self._worker.submit(self._record, decoded, missing)
+            self._unfinished[-1] = record
             for waiting in self._waiting:
                 waiting.latency += 1
-            self._waiting.append(_Waiting(self._record(decoded, missing)))
+            self._waiting.append(_Waiting(picture.poc, record))
+        if self.hook is None:
+            # A hook may keep the planes that it gets.
+            self._worker.submit(self._memory.give_back, decoded.arrays())
         while self._waiting and self._must_output(dpb):
             finished.append(self._next())
         return finished
 
-    def flush(self) -> list[DecodedPicture]:
+    def flush(self) -> list[Future[DecodedPicture]]:
         """Return the pictures that wait for output, at the end of a coded video sequence or of the stream."""
         return [self._next() for _ in range(len(self._waiting))]
 
@@ -132,14 +173,14 @@ class Decoder:
     def _fullness(self) -> int:
         """Return the number of pictures in the buffer: reference pictures, and pictures that wait for output."""
         references = {kept.poc for kept in self._buffer.pictures}
-        return len(references | {waiting.picture.poc for waiting in self._waiting})
+        return len(references | {waiting.poc for waiting in self._waiting})
 
-    def _next(self) -> DecodedPicture:
+    def _next(self) -> Future[DecodedPicture]:
         """Remove and return the waiting picture of the smallest POC.
 
         Clause C.5.2.4, "Bumping" process.
         """
-        first = min(range(len(self._waiting)), key=lambda i: self._waiting[i].picture.poc)
+        first = min(range(len(self._waiting)), key=lambda i: self._waiting[i].poc)
         return self._waiting.pop(first).picture
 
     def _record(self, decoded: Reconstruction, missing: tuple[int, ...]) -> DecodedPicture:
@@ -166,5 +207,4 @@ def hash_state(decoded: Reconstruction) -> HashState:
     if not hashes:
         return "none"
     depth = decoded.picture.sps.bit_depth
-    planes = [plane.astype("<u2") for plane in decoded.reference]
-    return "ok" if all(each.equals(planes, depth) for each in hashes) else "differs"
+    return "ok" if all(each.equals(decoded.reference, depth) for each in hashes) else "differs"

@@ -5,6 +5,7 @@ import numpy as np
 from codecnn.base.errors import FormatError
 from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.plane_memory import PlaneMemory
 from codecnn.vvc.decoder.records import (
     BLOCK_CELL,
     COLLOCATED_CELL,
@@ -27,8 +28,17 @@ from codecnn.vvc.syntax import (
 )
 
 
-def new_frame(picture: ParsedPicture) -> tuple[fr.Frame, list[tuple[int, int]]]:
-    """Allocate the arrays for a picture; return them and the (height, width) of its components."""
+def new_frame(picture: ParsedPicture, memory: PlaneMemory | None = None) -> tuple[fr.Frame, list[tuple[int, int]]]:
+    """Initialise the state of a picture.
+
+    Args:
+        picture: The picture.
+        memory: Memory of its arrays; None allocates them.
+
+    Returns:
+        The state, and the (height, width) of the components.
+    """
+    memory = memory or PlaneMemory()
     sps, pps = picture.sps, picture.pps
     height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples
     sub_x, sub_y = sps.log2_sub_width_c, sps.log2_sub_height_c
@@ -53,26 +63,33 @@ def new_frame(picture: ParsedPicture) -> tuple[fr.Frame, list[tuple[int, int]]]:
             starts[component] = total
             total += rows * columns
     current.vpdu_x = -1
+    planes = memory.take((total,), np.int32)
+    planes[pic.resid[0] :] = 0
+    if sps.sps_ibc_enabled_flag:
+        # A block vector of a damaged stream may point to samples that are not reconstructed.
+        planes[: pic.pred[0]] = 0
+    known = memory.take((height // 4, width // 4), BLOCK_CELL)
+    known.view(np.int32)[...] = 0
     return fr.Frame(
         pic,
         new_record(SliceValues),
         current,
         new_record(Scratch, np.int32),
         fr.TABLES,
-        np.zeros(total, np.int32),
-        np.zeros((height // 4, width // 4), BLOCK_CELL),
+        planes,
+        known,
         np.zeros(0, np.int64),
         new_record(InterUnit),
         new_record(Candidates),
-        no_motion(height // 4, width // 4),
+        no_motion(height // 4, width // 4, memory),
         np.zeros(1, np.uint16),
         np.zeros((1, 1), COLLOCATED_CELL),
     ), sizes
 
 
-def no_motion(rows: int, columns: int) -> Records:
+def no_motion(rows: int, columns: int, memory: PlaneMemory | None = None) -> Records:
     """Return cells of `Frame.motion` of a picture without inter units: all their numbers are -1."""
-    cells = np.empty((rows, columns), MOTION_CELL)
+    cells = (memory or PlaneMemory()).take((rows, columns), MOTION_CELL)
     cells.view(np.int32)[...] = -1
     return cells
 

@@ -1,8 +1,7 @@
 """In-loop filters of a picture in their order: deblocking, SAO, ALF with cross-component ALF (H.266 clause 8.8.1)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +12,9 @@ from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import alf, sao
 from codecnn.vvc.decoder import deblocking as db
 from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
-from codecnn.vvc.decoder.records import EDGE, PictureValues
-from codecnn.vvc.syntax import ParsedPicture
-from codecnn.vvc.syntax.maps import CtbCell
+from codecnn.vvc.decoder.plane_memory import PlaneMemory
+from codecnn.vvc.decoder.records import EDGE
+from codecnn.vvc.syntax import COMPILATION, LumaMapping, ParsedPicture, inverse_map
 
 Plane = npt.NDArray[Any]
 
@@ -45,51 +44,191 @@ class FilteredPlanes(NamedTuple):
     rec: list[Plane]
 
 
-def derive_edges(picture: ParsedPicture, frame: Frame) -> Records:
-    """Derive the edges that deblocking filters.
+class PictureFilters:
+    """In-loop filters of a picture, applied to rows of CTUs while those below are still reconstructed.
 
-    Part of clause 8.8.3.1, Deblocking filter process.
+    Deblocking of a row of CTUs changes samples of the row above, and SAO and ALF use samples of the rows around. So SAO
+    is one row behind deblocking, and ALF one row behind SAO, until the last row is there.
+
+    Attributes:
+        edges: Left and upper edges that deblocking filters, elements of type EDGE, shape (2, rows, columns), a cell for
+            each 4x4 luma samples.
+        unfiltered: Y, Cb and Cr before the filters; luma is that after the inverse luma mapping.
+        filtered: The planes after each filter; a filter that changes nothing has the same arrays as the one before.
+    """
+
+    def __init__(
+        self,
+        picture: ParsedPicture,
+        frame: Frame,
+        ctbs: Records,
+        planes: Sequence[Plane],
+        memory: PlaneMemory | None = None,
+        filtered: bool = True,
+        strengths: bool = True,
+    ) -> None:
+        """Allocate the planes.
+
+        Args:
+            picture: The picture.
+            frame: State of the picture, which is or will be reconstructed.
+            ctbs: CTUs of the picture, as `codecnn.vvc.syntax.ParsedCtus` has them.
+            planes: Y, Cb and Cr before the inverse luma mapping, int32, shape (rows, columns).
+            memory: Memory of the filtered planes; None allocates them.
+            filtered: Apply the filters; otherwise `filtered` stays empty.
+            strengths: Derive the edges if the picture is not filtered.
+        """
+        self._picture, self._frame, self._mapped = picture, frame, planes[0]
+        mapped = any(part.header.sh_lmcs_used_flag for part in picture.slices)
+        self.unfiltered = [np.empty_like(planes[0]) if mapped else planes[0], *planes[1:]]
+        self.edges = np.zeros((2, *frame.known.shape), EDGE)
+        self._slices = _deblocking_of_slices(picture)
+        self._near = usable_ctus(picture, ctbs["region"])
+        self._strengths = filtered or strengths
+        memory = memory or PlaneMemory()
+        dbf = [memory.take(plane.shape, np.int32) for plane in planes] if filtered else []
+        self._sao = [np.ascontiguousarray(ctbs["sao"][..., component]) for component in range(len(dbf))]
+        after_sao = [
+            memory.take(plane.shape, np.int32) if parameters["sao_type_idx"].any() else plane
+            for plane, parameters in zip(dbf, self._sao, strict=True)
+        ]
+        self._tables = _AlfTables(picture) if _filters_of_ctus(ctbs).any() else None
+        rec = after_sao if self._tables is None else [memory.take(plane.shape, np.int32) for plane in dbf]
+        self._rectangles = None if self._tables is None else _rectangles(picture, ctbs, self._near, self._tables)
+        self.filtered = FilteredPlanes(dbf, after_sao, rec)
+        self._reconstructed = self._offset = self._complete = 0
+
+    def advance(self, rows: int, mappings: Mapping[int, LumaMapping]) -> None:
+        """Filter what the first rows of CTUs suffice for.
+
+        Clause 8.8.1, In-loop filter process.
+
+        Args:
+            rows: Number of rows of CTUs that are reconstructed, counted from the upper edge of the picture.
+            mappings: Luma mappings of their slices that have one, by slice index.
+        """
+        first, self._reconstructed = self._reconstructed, rows
+        self._invert_mapping(first, rows, mappings)
+        if self._strengths:
+            self._derive_edges(first, rows)
+        if not self.filtered.dbf:
+            return
+        self._deblock(first, rows)
+        last = rows == self._near.shape[0]
+        first, self._offset = self._offset, rows if last else max(0, rows - 1)
+        for component in range(len(self.filtered.dbf)):
+            self._apply_sao(component, first, self._offset)
+        first, self._complete = self._complete, rows if last else max(0, rows - 2)
+        self._apply_alf(first, self._complete)
+
+    def _cells(self, first: int, last: int) -> tuple[int, int]:
+        """Return the rows of cells of 4x4 luma samples, first and last + 1, in rows of CTUs."""
+        shift, rows = self._picture.sps.ctb_log2_size_y - 2, self.edges.shape[1]
+        return min(rows, first << shift), min(rows, last << shift)
+
+    def _invert_mapping(self, first: int, last: int, mappings: Mapping[int, LumaMapping]) -> None:
+        """Invert the luma mapping in rows of CTUs."""
+        if self.unfiltered[0] is not self._mapped:
+            top, bottom = self._cells(first, last)
+            area, regions = slice(4 * top, 4 * bottom), self._frame.known["region"][top:bottom, :, 0]
+            depth = self._picture.sps.bit_depth
+            self.unfiltered[0][area] = inverse_mapped(self._mapped[area], regions, mappings, depth)
+
+    def _derive_edges(self, first: int, last: int) -> None:
+        """Derive the edges in rows of CTUs.
+
+        Part of clause 8.8.3.1, Deblocking filter process.
+        """
+        f, (top, bottom) = self._frame, self._cells(first, last)
+        with compiled_once(db.derive_edges, *COMPILATION):
+            db.derive_edges(f.pic, f.slice, f.known, f.motion, self._slices, self.edges, top, bottom)
+
+    def _rows_of(self, component: int, first: int, last: int) -> slice:
+        """Return the samples of a component in rows of CTUs."""
+        sps = self._picture.sps
+        shift = sps.ctb_log2_size_y - (sps.log2_sub_height_c if component else 0)
+        return slice(first << shift, last << shift)
+
+    def _deblock(self, first: int, last: int) -> None:
+        """Deblock rows of CTUs.
+
+        Part of clause 8.8.3.1, Deblocking filter process.
+        """
+        frame, dbf = self._frame, self.filtered.dbf
+        for component, plane in enumerate(dbf):
+            rows = self._rows_of(component, first, last)
+            plane[rows] = self.unfiltered[component][rows]
+        top, bottom = self._cells(first, last)
+        edges = self.edges[:, top:bottom]
+        if edges["bs"].any() or edges["bs_c"].any():
+            y, u, v = (plane.reshape(-1) for plane in (dbf[0], dbf[-2 % len(dbf)], dbf[-1]))
+            with compiled_once(db.deblock, *COMPILATION):
+                db.deblock(frame.pic, frame.known, self._slices, self.edges, y, u, v, top, bottom)
+
+    def _apply_sao(self, component: int, first: int, last: int) -> None:
+        """Apply SAO to rows of CTUs of a component.
+
+        Part of clause 8.8.4.1, Sample adaptive offset process.
+        """
+        source, target = self.filtered.dbf[component], self.filtered.sao[component]
+        if target is source or first == last:
+            return
+        rows = self._rows_of(component, first, last)
+        target[rows] = source[rows]
+        layout = _component_layout(self._picture, component)
+        with compiled_once(sao.offset_samples, *COMPILATION):
+            sao.offset_samples(source, target, self._sao[component], self._near, layout, first, last)
+
+    def _apply_alf(self, first: int, last: int) -> None:
+        """Apply ALF and cross-component ALF to rows of CTUs.
+
+        Part of clause 8.8.5.1, Adaptive loop filter process.
+        """
+        after_sao, rec = self.filtered.sao, self.filtered.rec
+        tables, rectangles = self._tables, self._rectangles
+        if tables is None or rectangles is None or first == last:
+            return
+        for component, plane in enumerate(rec):
+            rows = self._rows_of(component, first, last)
+            plane[rows] = after_sao[component][rows]
+        size = 1 << self._picture.sps.ctb_log2_size_y
+        start, end = np.searchsorted(rectangles["y"], (first * size, last * size))
+        if start == end:
+            return
+        # Without chroma, luma stands for it in the arguments.
+        sources, targets = (list(arrays) if len(arrays) > 1 else list(arrays) * 3 for arrays in (after_sao, rec))
+        with compiled_once(alf.filter_ctus, *COMPILATION):
+            alf.filter_ctus(
+                self._frame.pic, rectangles[start:end], tables.luma, tables.chroma, tables.cross, *sources, *targets
+            )
+
+
+def inverse_mapped(
+    plane: Plane, regions: npt.NDArray[np.int32], mappings: Mapping[int, LumaMapping], bit_depth: int
+) -> Plane:
+    """Invert the luma mapping of samples.
+
+    Clause 8.8.2.2, Inverse mapping process for a luma sample.
 
     Args:
-        picture: The picture.
-        frame: State of the reconstructed picture.
+        plane: Luma samples, shape (h, w).
+        regions: Slice and tile of each 4x4 samples (`log.CodingUnit.region`).
+        mappings: Luma mappings of the slices that have one, by slice index.
+        bit_depth: Bit depth.
 
     Returns:
-        Left and upper edges, elements of type EDGE, shape (2, rows, columns), a cell for each 4x4 luma samples.
+        Samples of the same shape.
     """
-    edges = np.zeros((2, *frame.known.shape), EDGE)
-    with compiled_once(db.derive_edges, "the edges of deblocking", "10 seconds"):
-        db.derive_edges(frame.pic, frame.slice, frame.known, frame.motion, _deblocking_of_slices(picture), edges)
-    return edges
-
-
-def filter_picture(
-    picture: ParsedPicture, frame: Frame, ctbs: Records, planes: Sequence[Plane], edges: Records
-) -> FilteredPlanes:
-    """Apply the in-loop filters to a picture.
-
-    Clause 8.8.1, In-loop filter process.
-
-    Args:
-        picture: The picture.
-        frame: State of the reconstructed picture.
-        ctbs: CTUs of the picture, as `codecnn.vvc.syntax.ParsedCtus` has them.
-        planes: Y, Cb and Cr before the filters, luma after the inverse luma mapping, int32, shape (rows, columns).
-        edges: Edges, as `derive_edges` returns them.
-
-    Returns:
-        The planes after each filter; a filter that changes nothing returns the same arrays as the one before.
-    """
-    dbf = [np.ascontiguousarray(plane, np.int32) for plane in planes]
-    if edges["bs"].any() or edges["bs_c"].any():
-        dbf = [plane.copy() for plane in dbf]
-        y, u, v = (plane.reshape(-1) for plane in (dbf[0], dbf[-2 % len(dbf)], dbf[-1]))
-        slices = _deblocking_of_slices(picture)
-        with compiled_once(db.deblock, "the deblocking filter", "15 seconds"):
-            db.deblock(frame.pic, frame.known, slices, edges, y, u, v)
-    near = usable_ctus(picture, ctbs["region"])
-    after_sao = [_apply_sao(picture, ctbs, near, plane, component) for component, plane in enumerate(dbf)]
-    return FilteredPlanes(dbf, after_sao, _apply_alf(picture, frame.pic, ctbs, near, after_sao))
+    slices = (regions - 1) // SLICE_REGIONS
+    tables = {index: np.array(inverse_map(mapping, bit_depth), np.int32) for index, mapping in mappings.items()}
+    if len(tables) == 1 and (slices == next(iter(tables))).all():
+        return next(iter(tables.values()))[plane]
+    full = np.repeat(np.repeat(slices, 4, 0), 4, 1)[: plane.shape[0], : plane.shape[1]]
+    out = plane.copy()
+    for index, table in tables.items():
+        where = full == index
+        out[where] = table[plane[where]]
+    return out
 
 
 def _deblocking_of_slices(picture: ParsedPicture) -> Records:
@@ -138,16 +277,8 @@ def usable_ctus(picture: ParsedPicture, regions: npt.NDArray[np.int32]) -> npt.N
     return near
 
 
-def _apply_sao(
-    picture: ParsedPicture, ctbs: Records, near: npt.NDArray[np.int64], plane: Plane, component: int
-) -> Plane:
-    """Apply SAO to a component; return the same array if no CTU has offsets.
-
-    Part of clause 8.8.4.1, Sample adaptive offset process.
-    """
-    parameters = np.ascontiguousarray(ctbs["sao"][..., component])
-    if not parameters["sao_type_idx"].any():
-        return plane
+def _component_layout(picture: ParsedPicture, component: int) -> sao.ComponentLayout:
+    """Return the layout of a component for SAO."""
     sps = picture.sps
     shifts = (sps.log2_sub_width_c, sps.log2_sub_height_c) if component else (0, 0)
     layout = new_record(sao.ComponentLayout)
@@ -156,10 +287,7 @@ def _apply_sao(
     columns, rows = _virtual_boundaries(picture)
     layout.virtual_boundary_pos_x[: len(columns)] = np.array(columns, np.int64) >> shifts[0]
     layout.virtual_boundary_pos_y[: len(rows)] = np.array(rows, np.int64) >> shifts[1]
-    out = plane.copy()
-    with compiled_once(sao.offset_samples, "sample adaptive offset", "5 seconds"):
-        sao.offset_samples(plane, out, parameters, near, layout)
-    return out
+    return layout
 
 
 def _virtual_boundaries(picture: ParsedPicture) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -181,8 +309,9 @@ class _AlfTables:
         luma: Coefficients and clipping values, shape (n, 2, 25, 12); the fixed filters come first.
         chroma: Coefficients and clipping values, shape (n, 2, 6).
         cross: Cross-component filters, shape (n, 7).
-        luma_rows: For each slice, the rows of its luma filter sets.
-        first_rows: For each slice, the first rows of the filters of Cb and Cr, then of both cross-component filters.
+        luma_rows: For each slice, the rows of its luma filter sets, shape (slices, 24).
+        first_rows: For each slice, the first rows of the filters of Cb and Cr, then of both cross-component filters,
+            shape (slices, 4).
     """
 
     def __init__(self, picture: ParsedPicture) -> None:
@@ -191,14 +320,15 @@ class _AlfTables:
         no_clip = np.full_like(FIXED_FILTERS, 1 << depth)
         luma = [np.stack([FIXED_FILTERS, no_clip], 1)]
         chroma, cross = [np.zeros((0, 2, 6), np.int32)], [np.zeros((0, 7), np.int32)]
-        self.luma_rows: list[list[int]] = []
-        self.first_rows: list[tuple[int, int, int, int]] = []
-        for part in picture.slices:
+        fixed = len(FIXED_FILTERS)
+        self.luma_rows = np.zeros((len(picture.slices), fixed + 8), np.int64)
+        self.luma_rows[:, :fixed] = np.arange(fixed)
+        self.first_rows = np.zeros((len(picture.slices), 4), np.int64)
+        for index, part in enumerate(picture.slices):
             selected, filters = part.header.alf, part.filters
-            self.luma_rows.append(list(range(len(FIXED_FILTERS))))
-            for number in selected.alf_aps_id_luma:
+            for i, number in enumerate(selected.alf_aps_id_luma):
                 f = filters[number]
-                self.luma_rows[-1].append(sum(map(len, luma)))
+                self.luma_rows[index, fixed + i] = sum(map(len, luma))
                 luma.append(np.stack([f.luma, _clipping_values(f.luma_clip, depth)])[None])
             first = sum(map(len, chroma))
             if selected.alf_aps_id_chroma is not None:
@@ -209,16 +339,15 @@ class _AlfTables:
                 first_cross.append(sum(map(len, cross)))
                 if aps_id is not None:
                     cross.append(getattr(filters[aps_id], name))
-            self.first_rows.append((first, first, first_cross[0], first_cross[1]))
+            self.first_rows[index] = first, first, *first_cross
         self.luma, self.chroma, self.cross = (
             np.ascontiguousarray(np.concatenate(parts), np.int32) for parts in (luma, chroma, cross)
         )
 
 
-def _filtered_by_alf(ctbs: Records) -> npt.NDArray[np.bool_]:
-    """Return which CTUs ALF or cross-component ALF filters."""
-    filtered: npt.NDArray[np.bool_] = np.any(ctbs["alf"], -1) | np.any(ctbs["cc_alf"], -1)
-    return filtered
+def _filters_of_ctus(ctbs: Records) -> npt.NDArray[np.int32]:
+    """Return the filters of CTUs, `CtbCell.alf` and `CtbCell.cc_alf`: 0 or 1 plus the index, shape (..., 5)."""
+    return np.concatenate([ctbs["alf"], ctbs["cc_alf"]], -1)
 
 
 def _rectangles(picture: ParsedPicture, ctbs: Records, near: npt.NDArray[np.int64], tables: _AlfTables) -> Records:
@@ -233,55 +362,34 @@ def _rectangles(picture: ParsedPicture, ctbs: Records, near: npt.NDArray[np.int6
         tables: Filters of the slices.
 
     Returns:
-        Rectangles, elements of type `alf.RECTANGLE`.
+        Rectangles from the upper edge on, elements of type `alf.RECTANGLE`.
     """
-    pps, size = picture.pps, 1 << picture.sps.ctb_log2_size_y
+    pps, log2_size = picture.pps, picture.sps.ctb_log2_size_y
     width, height = pps.pps_pic_width_in_luma_samples, pps.pps_pic_height_in_luma_samples
     columns, rows = _virtual_boundaries(picture)
-    out = []
-    for row, column in zip(*np.nonzero(_filtered_by_alf(ctbs)), strict=True):
-        ctb: CtbCell = ctbs[row, column]
-        index = (int(ctb.region) - 1) // SLICE_REGIONS
-        chosen = [*(int(ctb.alf[i]) - 1 for i in range(3)), *(int(ctb.cc_alf[i]) - 1 for i in range(2))]
-        filters = [tables.luma_rows[index][chosen[0]] if chosen[0] >= 0 else -1]
-        filters += [
-            first + value if value >= 0 else -1
-            for first, value in zip(tables.first_rows[index], chosen[1:], strict=True)
-        ]
-        flags = int(near[row, column])
-        x0, y0 = int(column) * size, int(row) * size
-        x1, y1 = min(width, x0 + size), min(height, y0 + size)
-        xs = [x0, *sorted(x for x in columns if x0 < x < x1), x1]
-        ys = [y0, *sorted(y for y in rows if y0 < y < y1), y1]
-        for top, bottom in pairwise(ys):
-            for left, right in pairwise(xs):
-                above = top == y0 and flags >> 1 & 1 == 1 and top not in rows
-                below = bottom == y1 and flags >> 7 & 1 == 1 and bottom not in rows
-                before = left == x0 and flags >> 3 & 1 == 1 and left not in columns
-                after = right == x1 and flags >> 5 & 1 == 1 and right not in columns
-                # The corners matter only if both CTUs next to them may be used.
-                first_corner = not (above and before) or flags & 1 == 1
-                last_corner = not (below and after) or flags >> 8 & 1 == 1
-                sides = (before, after, above, below, first_corner, last_corner)
-                out.append((left, top, right - left, bottom - top, *sides, filters[:3], filters[3:]))
-    return np.array(out, alf.RECTANGLE)
+    size = 1 << log2_size
+    xs = sorted({*range(0, width, size), *(x for x in columns if x < width), width})
+    ys = sorted({*range(0, height, size), *(y for y in rows if y < height), height})
+    top, left = (edges.ravel() for edges in np.meshgrid(ys[:-1], xs[:-1], indexing="ij"))
+    bottom, right = (edges.ravel() for edges in np.meshgrid(ys[1:], xs[1:], indexing="ij"))
+    row, column = top >> log2_size, left >> log2_size
+    chosen, usable = _filters_of_ctus(ctbs[row, column]), near[row, column]
+    out = np.zeros(len(row), alf.RECTANGLE)
+    out["x"], out["y"], out["width"], out["height"] = left, top, right - left, bottom - top
 
+    def crossed(edge: npt.NDArray[np.int64], bit: int, boundaries: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+        """Return whether samples beyond an edge may be used: those of a usable CTU behind no virtual boundary."""
+        used: npt.NDArray[np.bool_] = (edge & (size - 1) == 0) & (usable >> bit & 1 == 1)
+        return used & ~np.isin(edge, boundaries)
 
-def _apply_alf(
-    picture: ParsedPicture, pic: PictureValues, ctbs: Records, near: npt.NDArray[np.int64], planes: list[Plane]
-) -> list[Plane]:
-    """Apply ALF and cross-component ALF to a picture; return the same arrays if no CTU has filters.
-
-    Part of clause 8.8.5.1, Adaptive loop filter process.
-    """
-    if not _filtered_by_alf(ctbs).any():
-        return planes
-    tables = _AlfTables(picture)
-    out = [plane.copy() for plane in planes]
-    # Without chroma, luma stands for it in the arguments.
-    sources, targets = (list(arrays) if len(arrays) > 1 else list(arrays) * 3 for arrays in (planes, out))
-    with compiled_once(alf.filter_ctus, "the adaptive loop filter", "20 seconds"):
-        alf.filter_ctus(
-            pic, _rectangles(picture, ctbs, near, tables), tables.luma, tables.chroma, tables.cross, *sources, *targets
-        )
-    return out
+    above, below = crossed(top, 1, rows), crossed(bottom, 7, rows)
+    before, after = crossed(left, 3, columns), crossed(right, 5, columns)
+    out["left"], out["right"], out["top"], out["bottom"] = before, after, above, below
+    # The corners matter only if both CTUs next to them may be used.
+    out["top_left"] = ~(above & before) | (usable & 1 == 1)
+    out["bottom_right"] = ~(below & after) | (usable >> 8 & 1 == 1)
+    index = (ctbs["region"][row, column] - 1) // SLICE_REGIONS
+    out["filters"][:, 0] = np.where(chosen[:, 0] > 0, tables.luma_rows[index, chosen[:, 0] - 1], -1)
+    others = np.where(chosen[:, 1:] > 0, tables.first_rows[index] + chosen[:, 1:] - 1, -1)
+    out["filters"][:, 1:], out["cross_filters"] = others[:, :2], others[:, 2:]
+    return out[chosen.any(1)]

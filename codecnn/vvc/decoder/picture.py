@@ -1,12 +1,15 @@
 """Reconstruction of one picture: its coding units, the in-loop filters, and the planes of the result."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from codecnn.base.ahead import InlineExecutor
 from codecnn.base.compiled import compiled_once
 from codecnn.base.errors import ConfigError, FormatError, UnsupportedError
 from codecnn.base.records import Records
@@ -14,10 +17,11 @@ from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder import records as rc
 from codecnn.vvc.decoder.coding_units import reconstruct_units
 from codecnn.vvc.decoder.initialise import new_frame, put_slice
-from codecnn.vvc.decoder.loop_filters import FilteredPlanes, derive_edges, filter_picture
+from codecnn.vvc.decoder.loop_filters import FilteredPlanes, PictureFilters, inverse_mapped
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
-from codecnn.vvc.syntax import CTU_LOG_SIZE, LumaMapping, ParsedPicture, SequenceParameterSet, inverse_map, parsed_ctus
-from codecnn.vvc.syntax.maps import CTB_CELL
+from codecnn.vvc.decoder.picture_log import PictureLog, read_log
+from codecnn.vvc.decoder.plane_memory import PlaneMemory
+from codecnn.vvc.syntax import COMPILATION, LumaMapping, ParsedCtus, ParsedPicture, SequenceParameterSet
 
 Plane = npt.NDArray[Any]
 
@@ -68,8 +72,6 @@ crop to the conformance window.
 NO_REFERENCE = -(2**31)
 """Value of `ref_idx_l0` and `ref_idx_l1` of a block that does not use the list; a POC is never that small."""
 
-_LOG_SIZE = 4 * CTU_LOG_SIZE
-
 _FAULTS = {
     rc.FAULT_BLOCK_VECTOR: "a block vector points to samples that are not reconstructed yet",
     rc.FAULT_REFERENCE: "a unit refers to an entry that its reference picture list does not have",
@@ -85,10 +87,10 @@ class Reconstruction:
         picture: The parsed picture.
         frame: Its state after the last coding unit.
         images: Components by kind of plane, each (h, w), not cropped; `dbf`, `sao` and `rec` only if it is filtered.
-        edges: Edges for deblocking, as `loop_filters.derive_edges` returns them, None if neither filters nor strengths
-            are needed.
         lists: For each slice its RefPicList, shape (2, 16).
         mappings: Luma mappings of the slices that have one by slice index; luma of `pred` in `images` is still mapped.
+        filters: In-loop filters; None if the slice data is damaged.
+        filtering: The work of the filters so far; the planes are complete when all is done.
         reference: Components that later pictures refer to; `images["rec"]` unless a hook filters behind the loop.
         proven: False if a hook found that the output is not that of the encoder.
     """
@@ -96,10 +98,11 @@ class Reconstruction:
     picture: ParsedPicture
     frame: fr.Frame
     images: dict[str, list[Plane]]
-    edges: Records | None
-    lists: list[Records]
-    mappings: dict[int, LumaMapping]
-    reference: list[Plane]
+    lists: list[Records] = field(default_factory=list)
+    mappings: dict[int, LumaMapping] = field(default_factory=dict)
+    filters: PictureFilters | None = None
+    filtering: list[Future[None]] = field(default_factory=list)
+    reference: list[Plane] = field(default_factory=list)
     proven: bool = True
 
     def planes(self, names: Sequence[str]) -> dict[str, Plane]:
@@ -113,20 +116,31 @@ class Reconstruction:
         """
         return {name: self._plane(*name.rsplit("_", 1)) for name in names}
 
+    def arrays(self) -> list[Plane]:
+        """Return the arrays that `PlaneMemory` may use again when neither the planes nor the motion are needed."""
+        filtered = self.filters.filtered if self.filters is not None else ()
+        arrays = [
+            self.frame.planes,
+            self.frame.known,
+            self.frame.motion,
+            *(each for group in filtered for each in group),
+        ]
+        return list({id(array): array for array in arrays}.values())
+
     def _plane(self, kind: str, suffix: str) -> Plane:
         if kind == "motion":
             return np.array(self.frame.motion["model"])
         if kind in ("mv", "ref_idx"):
             return self._motion(kind, int(suffix[1]))
         if kind == "bs":
-            assert self.edges is not None
-            strengths = self.edges["bs"][rc.EDGE_VER if suffix == "v" else rc.EDGE_HOR]
+            assert self.filters is not None
+            strengths = self.filters.edges["bs"][rc.EDGE_VER if suffix == "v" else rc.EDGE_HOR]
             return np.repeat(np.repeat(strengths, 4, 0), 4, 1)[self._inside(0)].astype(np.uint16)
         component = "yuv".index(suffix)
         plane = self.images[kind][component]
         if kind == "pred" and component == 0 and self.mappings:
             depth = self.picture.sps.bit_depth
-            plane = _mapped_back(plane, self.frame.known["region"][..., 0], self.mappings, depth)
+            plane = inverse_mapped(plane, self.frame.known["region"][..., 0], self.mappings, depth)
         plane = plane[self._inside(component)]
         if kind == "resid":
             return plane.astype(np.int16 if self.picture.sps.bit_depth <= 12 else np.int32)
@@ -198,72 +212,138 @@ def reconstruct(picture: ParsedPicture, planes: Sequence[str], hook: PictureHook
             "reconstructs whole streams"
         )
     strengths = "bs_v" in planes or "bs_h" in planes
-    return reconstruct_picture(picture, None, needs_filters(planes), strengths, hook).planes(planes)
+    filtered = needs_filters(planes)
+    if filtered:
+        check_hook(picture, hook)
+    decoded = reconstruct_picture(picture, read_log(picture), None, InlineExecutor(), None, filtered, strengths)
+    if filtered and hook is not None:
+        apply_hook(decoded, hook)
+    return decoded.planes(planes)
+
+
+def check_hook(picture: ParsedPicture, hook: PictureHook | None) -> None:
+    """Raise UnsupportedError if a picture was coded with a CNN filter in the loop and there is no hook."""
+    if hook is None and picture.loop_filter is not None:
+        raise UnsupportedError(
+            "the stream was coded with a CNN filter in the loop: decode it with `codecnn decode`, or pass "
+            "hook=codecnn.signalling.in_loop.LoopFilter()"
+        )
 
 
 def reconstruct_picture(
     picture: ParsedPicture,
+    log: PictureLog,
     buffer: PictureBuffer | None,
-    filtered: bool,
+    worker: Executor,
+    memory: PlaneMemory | None = None,
+    filtered: bool = True,
     strengths: bool = False,
-    hook: PictureHook | None = None,
 ) -> Reconstruction:
-    """Reconstruct one picture.
+    """Reconstruct the coding units of one picture, and let the in-loop filters follow in the worker.
 
     Clause 8.1.2, Decoding process for a coded picture.
 
     Args:
         picture: The picture.
+        log: Its log.
         buffer: Buffer with the reference pictures, after `PictureBuffer.begin`; None for intra pictures.
+        worker: Executor that calls one function after the other.
+        memory: Memory of the planes; None allocates them.
         filtered: Apply the in-loop filters.
         strengths: Derive the boundary strengths if it is not filtered.
-        hook: Filter that is applied after the in-loop filters.
+
+    Returns:
+        The picture. Its planes are complete when all of `filtering` is done.
 
     Raises:
-        ConfigError: The hook returns components of other shapes.
         FormatError: The slice data is damaged.
-        UnsupportedError: The picture uses an unsupported tool, or it was coded with a CNN filter in the loop and there
-            is no hook.
+        UnsupportedError: The picture uses an unsupported tool.
     """
-    sps = picture.sps
-    if filtered and hook is None and picture.loop_filter is not None:
-        raise UnsupportedError(
-            "the stream was coded with a CNN filter in the loop: decode it with `codecnn decode`, or pass "
-            "hook=codecnn.signalling.in_loop.LoopFilter()"
-        )
-    frame, sizes = new_frame(picture)
-    mappings: dict[int, LumaMapping] = {}
-    lists: list[Records] = []
-    ctbs = np.zeros((0, 0), CTB_CELL)
-    for ctus in parsed_ctus(picture, _LOG_SIZE):
-        ctbs = ctus.ctbs
-        if ctus.number == len(lists):
-            mapping = put_slice(frame.slice, ctus.part)
-            if mapping is not None:
-                mappings[ctus.number] = mapping
-            if buffer is not None:
-                collocated = buffer.put_references(frame.slice, ctus.part, picture)
-                frame = frame._replace(references=buffer.samples, collocated=collocated)
-            lists.append(np.array(frame.slice.ref_pic_list))
-        with compiled_once(reconstruct_units, "the reconstruction of pictures", "two minutes"):
-            reconstruct_units(frame._replace(log=ctus.log), len(ctus.log))
-        if frame.current.fault:
-            raise FormatError(f"slice {ctus.number}: {_FAULTS[int(frame.current.fault)]}")
+    frame, sizes = new_frame(picture, memory)
     pic = frame.pic
     images = {
         kind: _images(frame, [int(starts[i]) for i in range(3)], sizes)
         for kind, starts in (("pred", pic.pred), ("unf", pic.recon), ("resid", pic.resid))
     }
-    if mappings:
-        images["unf"][0] = _mapped_back(images["unf"][0], frame.known["region"][..., 0], mappings, sps.bit_depth)
-    edges = derive_edges(picture, frame) if filtered or strengths else None
-    if filtered and edges is not None:
-        images |= filter_picture(picture, frame, ctbs, images["unf"], edges)._asdict()
-        if hook is not None:
-            hooked = _hooked(hook, picture, images["rec"])
-            images["rec"] = hooked.output
-            return Reconstruction(picture, frame, images, edges, lists, mappings, hooked.reference, hooked.proven)
-    return Reconstruction(picture, frame, images, edges, lists, mappings, images.get("rec", []))
+    decoded = Reconstruction(picture, frame, images)
+    rows = _FinishedRows(picture)
+    if log.error is None:
+        filters = PictureFilters(picture, frame, log.batches[0].ctbs, images["unf"], memory, filtered, strengths)
+        images["unf"] = filters.unfiltered
+        if filtered:
+            images |= filters.filtered._asdict()
+        decoded.filters, decoded.reference = filters, images.get("rec", [])
+    for ctus in log.batches:
+        if ctus.number == len(decoded.lists):
+            frame = _begin_slice(decoded, ctus, buffer, frame)
+        frame = frame._replace(log=ctus.log)
+        frame.current.cu_at = 0
+        for row, number in _rows_of_ctus(ctus):
+            with compiled_once(reconstruct_units, *COMPILATION):
+                reconstruct_units(frame)
+            if frame.current.fault:
+                raise FormatError(f"slice {ctus.number}: {_FAULTS[int(frame.current.fault)]}")
+            if decoded.filters is not None and rows.add(row, number):
+                ready = worker.submit(decoded.filters.advance, rows.finished, dict(decoded.mappings))
+                decoded.filtering.append(ready)
+    if log.error is not None:
+        raise log.error
+    return decoded
+
+
+def _begin_slice(decoded: Reconstruction, ctus: ParsedCtus, buffer: PictureBuffer | None, frame: fr.Frame) -> fr.Frame:
+    """Set the values of the next slice; return the state with its reference pictures."""
+    mapping = put_slice(frame.slice, ctus.part)
+    if mapping is not None:
+        decoded.mappings[ctus.number] = mapping
+    if buffer is not None:
+        collocated = buffer.put_references(frame.slice, ctus.part, decoded.picture)
+        frame = frame._replace(references=buffer.samples, collocated=collocated)
+    decoded.lists.append(np.array(frame.slice.ref_pic_list))
+    return frame
+
+
+def _rows_of_ctus(ctus: ParsedCtus) -> list[tuple[int, int]]:
+    """Return the row and the number of consecutive CTUs that are in the same row of CTUs."""
+    rows = (ctus.addresses // ctus.ctbs.shape[1]).tolist()
+    return [(row, len(list(group))) for row, group in groupby(rows)]
+
+
+class _FinishedRows:
+    """Number of rows of CTUs that are reconstructed, whatever the order of the tiles.
+
+    Attributes:
+        finished: Number of rows from the upper edge of the picture on without a missing CTU.
+    """
+
+    def __init__(self, picture: ParsedPicture) -> None:
+        self.finished = 0
+        tiles = picture.pps.tiles
+        self._missing = [tiles.columns[-1]] * tiles.rows[-1]
+
+    def add(self, row: int, number: int) -> bool:
+        """Count CTUs of a row; return True if `finished` changes."""
+        self._missing[row] -= number
+        before = self.finished
+        while self.finished < len(self._missing) and not self._missing[self.finished]:
+            self.finished += 1
+        return self.finished > before
+
+
+def apply_hook(decoded: Reconstruction, hook: PictureHook) -> None:
+    """Apply a hook to a filtered picture.
+
+    Args:
+        decoded: The picture.
+        hook: Filter that is applied after the in-loop filters.
+
+    Raises:
+        ConfigError: The hook returns components of other shapes.
+    """
+    for part in decoded.filtering:
+        part.result()
+    hooked = _hooked(hook, decoded.picture, decoded.images["rec"])
+    decoded.images["rec"], decoded.reference, decoded.proven = hooked.output, hooked.reference, hooked.proven
 
 
 def _hooked(hook: PictureHook, picture: ParsedPicture, planes: list[Plane]) -> HookedPicture:
@@ -283,22 +363,3 @@ def _images(frame: fr.Frame, starts: Sequence[int], sizes: list[tuple[int, int]]
     for start, (height, width) in zip(starts, sizes, strict=False):
         images.append(frame.planes[start : start + height * width].reshape(height, width))
     return images
-
-
-def _mapped_back(
-    plane: Plane, regions: npt.NDArray[np.int32], mappings: dict[int, LumaMapping], bit_depth: int
-) -> Plane:
-    """Invert the luma mapping of the slices in `mappings`, which is keyed by slice index.
-
-    Clause 8.8.2.2, Inverse mapping process for a luma sample.
-    """
-    slices = (regions - 1) // fr.SLICE_REGIONS
-    tables = {index: np.array(inverse_map(mapping, bit_depth), np.int32) for index, mapping in mappings.items()}
-    if len(tables) == 1 and (slices == next(iter(tables))).all():
-        return next(iter(tables.values()))[plane]
-    full = np.repeat(np.repeat(slices, 4, 0), 4, 1)[: plane.shape[0], : plane.shape[1]]
-    out = plane.copy()
-    for index, table in tables.items():
-        where = full == index
-        out[where] = table[plane[where]]
-    return out

@@ -4,6 +4,8 @@ One array holds the samples of all pictures in slots of equal size. A slot is us
 with the stream.
 """
 
+from collections.abc import Sequence
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +36,7 @@ class ReferencePicture:
         motion: Motion that later pictures predict from (`temporal_motion.stored_motion`).
         long_term: It is marked as a long-term reference picture.
         missing: It was not decoded but generated, because a list refers to it.
+        stored: Done when the slot has its samples.
     """
 
     poc: int
@@ -43,6 +46,7 @@ class ReferencePicture:
     motion: Records
     long_term: bool = False
     missing: bool = False
+    stored: Future[None] | None = None
 
 
 class PictureBuffer:
@@ -61,6 +65,7 @@ class PictureBuffer:
         self.slot_size = 1
         self.pictures: list[ReferencePicture] = []
         self._sps: SequenceParameterSet | None = None
+        self._writes: list[Future[None]] = []
 
     @property
     def slots(self) -> int:
@@ -94,11 +99,17 @@ class PictureBuffer:
         self.pictures = [kept for kept in self.pictures if kept.poc in wanted]
         present = {kept.poc for kept in self.pictures}
         missing = tuple(poc for poc in wanted if poc not in present)
+        if missing:
+            # The slot of a picture that is no longer a reference may still be written to.
+            wait(self._writes)
         for poc in missing:
             self._generate(picture, poc)
         for kept in self.pictures:
             kept.long_term = wanted[kept.poc]
         active = {poc for part in picture.slices for entries in part.references for _, poc in entries}
+        for kept in self.pictures:
+            if kept.poc in active and kept.stored is not None:
+                kept.stored.result()
         return tuple(kept.poc for kept in self.pictures if kept.missing and kept.poc in active)
 
     def put_references(self, s: SliceValues, part: Slice, picture: ParsedPicture) -> Records:
@@ -134,7 +145,14 @@ class PictureBuffer:
             return NO_MOTION
         return by_poc[part.references[number][index][1]].motion
 
-    def store(self, picture: ParsedPicture, frame: Frame, planes: list[Plane], lists: list[Records]) -> None:
+    def store(
+        self,
+        picture: ParsedPicture,
+        frame: Frame,
+        planes: Sequence[Plane],
+        lists: list[Records],
+        worker: Executor,
+    ) -> Future[None]:
         """Store a decoded picture as a short-term reference picture.
 
         Args:
@@ -142,16 +160,22 @@ class PictureBuffer:
             frame: Its state after decoding.
             planes: Its components after the in-loop filters, each (h, w).
             lists: For each slice its RefPicList.
+            worker: Executor that calls one function after the other, the last one that changes `planes` before this.
+
+        Returns:
+            Done when the samples are stored.
         """
         slot = self._free_slot()
         at = slot * self.slot_size
-        for plane in planes:
-            self.samples[at : at + plane.size].reshape(plane.shape)[...] = plane
-            at += plane.size
+        samples = self.samples[at : at + self.slot_size]
+        stored = worker.submit(_copy, planes, samples)
+        self._writes = [*(write for write in self._writes if not write.done()), stored]
         motion = NO_MOTION if picture.is_intra else stored_motion(frame, lists)
         sizes = [(int(plane.shape[0]), int(plane.shape[1])) for plane in planes]
         self.pictures = [kept for kept in self.pictures if kept.poc != picture.poc]
-        self.pictures.append(ReferencePicture(picture.poc, slot, sizes, picture.pps.scaling_window, motion))
+        window = picture.pps.scaling_window
+        self.pictures.append(ReferencePicture(picture.poc, slot, sizes, window, motion, stored=stored))
+        return stored
 
     def _set_size(self, sps: SequenceParameterSet) -> None:
         """Allocate the slots of a sequence unless those of the sequence before fit."""
@@ -167,6 +191,7 @@ class PictureBuffer:
         used = {kept.slot for kept in self.pictures}
         slot = next(number for number in range(len(used) + 1) if number not in used)
         if (slot + 1) * self.slot_size > self.samples.size:
+            wait(self._writes)
             self.samples = np.concatenate([self.samples, np.zeros(self.slot_size, np.uint16)])
         return slot
 
@@ -202,6 +227,14 @@ class PictureBuffer:
         entry.scale_y = _scale(height - unit_y * (ref_margins.top + ref_margins.bottom), window_h)
         entry.scaled = (width, height, ref_margins) != (full_w, full_h, margins)
         entry.window_left, entry.window_top = unit_x * ref_margins.left, unit_y * ref_margins.top
+
+
+def _copy(planes: Sequence[Plane], samples: npt.NDArray[np.uint16]) -> None:
+    """Copy the components of a picture to a slot."""
+    at = 0
+    for plane in planes:
+        samples[at : at + plane.size].reshape(plane.shape)[...] = plane
+        at += plane.size
 
 
 def _scale(reference: int, current: int) -> int:

@@ -120,12 +120,14 @@ def edge_ctu(
                 target[y0 + j, x0 + i] = edge_sample(source, x0 + i, y0 + j, dx, dy, offsets, peak)
 
 
-def _entry(sources: str) -> Callable[[Samples, Samples, Records, Ints, ComponentLayout], str]:
+def _entry(sources: str) -> Callable[[Samples, Samples, Records, Ints, ComponentLayout, int, int], str]:
     """Compile `offset_samples`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
-    def offset_samples(source: Samples, target: Samples, sao: Records, near: Ints, layout: ComponentLayout) -> str:
-        """Apply SAO to one component.
+    def offset_samples(
+        source: Samples, target: Samples, sao: Records, near: Ints, layout: ComponentLayout, first: int, last: int
+    ) -> str:
+        """Apply SAO to rows of CTUs of one component.
 
         Clause 8.8.4.1, Sample adaptive offset process.
         Clause 8.8.4.2, CTB modification process.
@@ -136,6 +138,8 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Records, Ints, Component
             sao: SAO of each CTU, elements of type `maps.SAO_PARAMETERS`, shape (CTU rows, CTU columns).
             near: CTUs that each CTU may use, see `usable`, shape (CTU rows, CTU columns).
             layout: Layout of the component.
+            first: First row of CTUs.
+            last: Row of CTUs after the last one.
 
         Returns:
             Digest of the sources.
@@ -146,7 +150,7 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Records, Ints, Component
         rows, columns = source.shape
         depth = layout.bit_depth
         peak = (1 << depth) - 1
-        for row in range(sao.shape[0]):
+        for row in range(first, last):
             for column in range(sao.shape[1]):
                 parameters: SaoParameters = sao[row, column]
                 kind = parameters.sao_type_idx

@@ -28,6 +28,8 @@ from .sei import read_sei as read_sei
 from .sei import sei_rbsp as sei_rbsp
 from .sei import sei_unit as sei_unit
 from .slice_data import BLOCK_COLUMNS as BLOCK_COLUMNS
+from .slice_data import COMPILATION as COMPILATION
+from .slice_data import ParsedCtus as ParsedCtus
 from .slice_data import coding_units as coding_units
 from .slice_data import parsed_ctus as parsed_ctus
 from .slice_data import transform_blocks as transform_blocks

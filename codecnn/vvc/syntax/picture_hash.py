@@ -30,7 +30,7 @@ class PictureHash(NamedTuple):
     kind: int
     values: tuple[int, ...]
 
-    def equals(self, planes: Sequence[npt.NDArray[np.uint16]], bit_depth: int) -> bool:
+    def equals(self, planes: Sequence[npt.NDArray[Any]], bit_depth: int) -> bool:
         """Return True if all components of a picture have this hash.
 
         Args:
@@ -77,9 +77,9 @@ def _hash(r: Bits) -> PictureHash | None:
     return PictureHash(kind, tuple(r.u(_BITS[kind]) for _ in range(1 if single else 3)))
 
 
-def _data(plane: npt.NDArray[Any], bit_depth: int) -> bytes:
-    """Return the samples as bytes, row by row; samples of more than 8 bit are little-endian."""
-    return plane.astype(np.uint8 if bit_depth == 8 else "<u2").tobytes()
+def _data(plane: npt.NDArray[Any], bit_depth: int) -> memoryview:
+    """Return the samples row by row in 8 bit, or in 16 bit, little-endian, if they have more than 8 bit."""
+    return plane.astype(np.uint8 if bit_depth == 8 else "<u2", order="C").data
 
 
 def _md5(plane: npt.NDArray[Any], bit_depth: int) -> int:

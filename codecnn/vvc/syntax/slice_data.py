@@ -48,6 +48,9 @@ BLOCK_COLUMNS = tuple(_BLOCK_COLUMNS.split())
 
 _LOG_SIZE = 4 * lg.CTU_LOG_SIZE
 
+COMPILATION = "the VVC decoder", "two minutes"
+"""Name of the compiled code of parser and decoder in messages, and how long its compilation takes."""
+
 
 class ParsedCtus(NamedTuple):
     """Some consecutive CTUs of one slice.
@@ -179,7 +182,7 @@ def parsed_ctus(picture: ParsedPicture, log_size: int = 0) -> Iterator[ParsedCtu
         while s.current.num_ctus < len(ctus):
             s.current.num_units = s.current.log_at = 0
             first, before = int(s.current.num_ctus), _bits_read(s, len(ctus))
-            with compiled_once(parse_ctus, "the reader of VVC slices", "a minute"):
+            with compiled_once(parse_ctus, *COMPILATION):
                 parse_ctus(work, ctbs, ctus, units)
             if s.fault:
                 raise FormatError(f"slice {index}, CTU {s.current.num_ctus - 1}: {_FAULTS[int(s.fault)]}")

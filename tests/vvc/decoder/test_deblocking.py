@@ -219,7 +219,7 @@ def test_edges_of_random_units(number):
                 if len(blocks) < 4 or place == 3:
                     block_state.keep_chroma_block(f, *chroma_block, coded >> 1, 0)
     edges = np.zeros((2, side // 4, side // 4), rc.EDGE)
-    checked(deblocking.derive_edges)(f.pic, f.slice, f.known, f.motion, slices, edges)
+    checked(deblocking.derive_edges)(f.pic, f.slice, f.known, f.motion, slices, edges, 0, side // 4)
     expected = plain_edges(f, slices, units, maps, chroma)
     for edge_type, direction in ((rc.EDGE_VER, "vertical"), (rc.EDGE_HOR, "horizontal")):
         for name in rc.EDGE.names:

@@ -10,7 +10,7 @@ import pytest
 
 from codecnn.base.errors import CodecnnError, ConfigError, FormatError, UnsupportedError
 from codecnn.codec import decode_pictures, read_output_pictures, read_pictures, stream_info
-from codecnn.vvc.decoder import NO_REFERENCE, DecodedPicture, reconstruct
+from codecnn.vvc.decoder import NO_REFERENCE, DecodedPicture, Decoder, read_log, reconstruct
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from codecnn.vvc.syntax.bitstream import nal_units
 from tests.helpers.cut_streams import units_of, vvc_type
@@ -146,16 +146,44 @@ def test_missing_reference_pictures_are_generated_and_named(golden_file, tmp_pat
 
 
 def test_memory_of_reference_pictures_is_bounded(golden_file):
-    from codecnn.vvc.decoder import Decoder
-
     stream = golden_file(RANDOM_ACCESS)
     decoder = Decoder(("rec_y",))
     waiting = 0
     for picture in parsed_pictures(stream.read_bytes()):
-        decoder.decode(picture)
+        decoder.decode(picture, read_log(picture))
         waiting = max(waiting, decoder.waiting)
         assert decoder.slots <= picture.sps.dpb.size
     assert 0 < waiting <= picture.sps.dpb.reorder
+
+
+def outcome(stream: Path) -> tuple[list[tuple[object, ...]], str]:
+    """Decode a stream; return all that is known of its pictures, and the error at which it ends."""
+    kinds = ("pred", "unf", "resid", "dbf", "sao", "rec")
+    names = [*(f"{kind}_y" for kind in kinds), "rec_u", "bs_v", "bs_h", "mv_l0", "ref_idx_l1", "motion_model"]
+    pictures: list[tuple[object, ...]] = []
+    try:
+        for picture in decode_pictures(stream, names):
+            digest = hashlib.md5(b"".join(picture.planes[name].tobytes() for name in names)).hexdigest()
+            pictures.append((picture.poc, picture.cvs, picture.hash, picture.missing, digest))
+    except FormatError as error:
+        return pictures, str(error)
+    return pictures, ""
+
+
+@pytest.mark.parametrize("name", [RANDOM_ACCESS, LOW_DELAY, "vvc_vtm/ldb_422_allinter.266"])
+def test_pictures_and_errors_do_not_depend_on_the_number_of_threads(golden_file, tmp_path, monkeypatch, name):
+    stream = golden_file(name)
+    rng = np.random.default_rng(11)
+    path = tmp_path / "stream.266"
+    errors = set()
+    for number in range(12):
+        path.write_bytes(stream.read_bytes() if number == 0 else mutated([stream.read_bytes()], rng))
+        monkeypatch.setenv("OMP_NUM_THREADS", "1")
+        expected = outcome(path)
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        assert outcome(path) == expected, number
+        errors.add(expected[1])
+    assert len(errors) > 2
 
 
 def test_wrong_arguments_are_refused(golden_file):

@@ -280,7 +280,11 @@ class Scene:
                 header=SimpleNamespace(
                     alf=SimpleNamespace(
                         alf_aps_id_luma=luma, alf_aps_id_chroma=chroma, alf_cc_cb_aps_id=cb, alf_cc_cr_aps_id=cr
-                    )
+                    ),
+                    sh_lmcs_used_flag=False,
+                    sh_deblocking_filter_disabled_flag=True,
+                    subpicture=0,
+                    deblocking_offsets=SimpleNamespace(beta=(0, 0, 0), tc=(0, 0, 0)),
                 ),
                 picture_header=SimpleNamespace(virtual_boundaries=(self.layout.columns, self.layout.rows)),
                 filters=dict(zip((2, 5), self.filters, strict=True)),
@@ -336,8 +340,9 @@ def random_filters(rng):
     )
 
 
+@pytest.mark.parametrize("by_rows", [False, True])
 @pytest.mark.parametrize("number", range(8))
-def test_sao_and_alf(number):
+def test_sao_and_alf(number, by_rows):
     rng = np.random.default_rng(number)
     sub = (*FORMATS, None)[number % 4]
     scene = Scene(rng, sub, int(rng.choice([8, 10, 12])))
@@ -345,13 +350,22 @@ def test_sao_and_alf(number):
     pic, sps = new_record(rc.PictureValues), scene.picture.sps
     pic.log2_sub_width_c, pic.log2_sub_height_c, pic.bit_depth = sps.log2_sub_width_c, sps.log2_sub_height_c, depth
     pic.ctb_log2_size_y, pic.sps_chroma_format_idc = sps.ctb_log2_size_y, len(scene.planes) > 1
-    frame = SimpleNamespace(pic=pic)
-    edges = np.zeros((2, 1, 1), rc.EDGE)
+    cells = [side // 4 for side in scene.planes[0].shape]
+    frame = SimpleNamespace(
+        pic=pic,
+        slice=new_record(rc.SliceValues),
+        known=np.zeros(cells, rc.BLOCK_CELL),
+        motion=np.zeros(cells, rc.MOTION_CELL),
+    )
     with (
         mock.patch.object(sao, "offset_samples", checked(sao.offset_samples)),
         mock.patch.object(alf, "filter_ctus", checked(alf.filter_ctus)),
     ):
-        filtered = loop_filters.filter_picture(scene.picture, frame, ctbs, scene.planes, edges)
+        filters = loop_filters.PictureFilters(scene.picture, frame, ctbs, scene.planes)
+        rows = ctbs.shape[0]
+        for reconstructed in range(1, rows + 1) if by_rows else [rows]:
+            filters.advance(reconstructed, {})
+    filtered = filters.filtered
     after_sao = []
     for component, plane in enumerate(scene.planes):
         numbers = np.ascontiguousarray(ctbs["sao"][..., component]).view(np.int32).reshape(*ctbs.shape, -1)

@@ -1,4 +1,4 @@
-"""Compilation happens once on a machine: the first process logs it and its duration, the next one reads the cache."""
+"""Compilation happens once on a machine: the first process logs it once, the next one reads the cache."""
 
 import os
 import select
@@ -20,10 +20,16 @@ def doubled(x):
 def entry(x):
     return doubled(x) + 1
 
+@compiled_entry
+def second(x):
+    return doubled(x) + 2
+
 with compiled_once(entry, "a sum", "no time"):
     assert entry(20) == 41
 with compiled_once(entry, "a sum", "no time"):
     assert entry(1) == 3
+with compiled_once(second, "a sum", "no time"):
+    assert second(1) == 4
 print(sum(entry.stats.cache_hits.values()), sum(entry.stats.cache_misses.values()))
 """
 
@@ -37,11 +43,10 @@ def run_python(argv, folder, **environment):
 
 def test_first_process_logs_compilation_and_second_reads_cache(tmp_path):
     (tmp_path / "summed.py").write_text(MODULE)
-    counts, (begin, end) = run_python([tmp_path / "summed.py"], tmp_path)
+    counts, (message,) = run_python([tmp_path / "summed.py"], tmp_path)
     assert counts.split() == ["0", "1"]
-    assert begin == "codecnn: compiling a sum, once on this machine: about no time"
-    assert end.startswith("codecnn: compiled in ")
-    assert str(tmp_path / "cache") in end
+    start = f"codecnn: compiling a sum for about no time, once on this machine, cached in {tmp_path / 'cache'}"
+    assert message.startswith(start)
     counts, messages = run_python([tmp_path / "summed.py"], tmp_path)
     assert (counts.split(), messages) == (["1", "0"], [])
 
@@ -70,10 +75,8 @@ def test_reading_and_rebuilding_compile_once(golden_file, tmp_path):
     argv = ["-m", "codecnn", "partition", golden_file("vvc/tiny64x64_ai_qp32.266"), "--planes", "unf_y", "-o"]
     _, messages = run_python([*argv, tmp_path / "first"], tmp_path)
     assert [line.split(",")[0] for line in messages if "compiling" in line] == [
-        "codecnn: compiling the reader of VVC slices",
-        "codecnn: compiling the reconstruction of intra pictures",
+        "codecnn: compiling the VVC decoder for about two minutes"
     ]
-    assert sum("compiled in" in line for line in messages) == 2
     _, messages = run_python([*argv, tmp_path / "second"], tmp_path)
     assert messages == []
     first, second = (next((tmp_path / name).iterdir()).read_bytes() for name in ("first", "second"))
