@@ -15,7 +15,19 @@ records a NumPy array. Numba knows them by their NumPy type, and compiles the ac
 """
 
 import functools
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Generic,
+    SupportsIndex,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 import numba
 import numba.np.arrayobj
@@ -26,12 +38,22 @@ T = TypeVar("T")
 
 
 class Array(Generic[T]):
-    """Type of an array in a record, of integers (`Array[int]`) or of records; `Annotated` adds its shape."""
+    """Type of an array in a record, of integers (`Array[int]`), of records or of arrays; `Annotated` adds its shape.
+
+    The shape of an array of arrays, e.g. `Annotated[Array[Array[int]], 3, 64]`, is that of all of it. In compiled
+    functions arrays of different lengths have different types: `[:]` gives the type of a part of an array to each.
+    """
 
     shape: tuple[int, ...]
 
-    def __getitem__(self, index: int | tuple[int, ...]) -> T:
-        """Return an element; a record is a view, so a change to it changes the array."""
+    @overload
+    def __getitem__(self, index: slice) -> "Array[T]": ...
+
+    @overload
+    def __getitem__(self, index: SupportsIndex | tuple[SupportsIndex, ...]) -> T: ...
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return an element, or a part of the array; a record or an array is a view, whose changes change the array."""
         raise NotImplementedError
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -91,20 +113,21 @@ def _cached_dtype(kind: Any, integer: Any) -> np.dtype[Any]:
         if hasattr(np.void, name):
             raise ValueError(f"{kind.__name__}.{name} hides np.void.{name}: choose another name")
         element, *shape = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-        if get_origin(element) is Array:
+        while get_origin(element) is Array:
             (element,) = get_args(element)
         dtype = np.dtype(integer) if element is int else _cached_dtype(element, integer)
         fields.append((name, dtype, tuple(shape)) if shape else (name, dtype))
     return np.dtype((kind, np.dtype(fields, align=True)))
 
 
-def new_record(kind: type[R]) -> R:
-    """Return a record of int64 numbers that are all 0.
+def new_record(kind: type[R], integer: type[np.signedinteger[Any]] = np.int64) -> R:
+    """Return a record whose numbers are all 0.
 
     Args:
         kind: Class that declares the fields.
+        integer: NumPy type of all integers in the record.
     """
-    return cast(R, np.zeros(1, record_dtype(kind))[0])
+    return cast(R, np.zeros(1, record_dtype(kind, integer))[0])
 
 
 def record_at(numbers: npt.NDArray[np.int64], at: int, dtype: np.dtype[Any]) -> Any:

@@ -24,6 +24,13 @@ class Block(Record):
     ref_idx: Annotated[Array[int], 2]
 
 
+class Memory(Record):
+    """Arrays of different lengths."""
+
+    line: Annotated[Array[int], 4]
+    blocks: Annotated[Array[Array[int]], 2, 6]
+
+
 BLOCK = record_dtype(Block)
 
 
@@ -62,6 +69,26 @@ def test_record_in_an_array_of_numbers(compiled, monkeypatch):
     assert numbers[10:25].tolist() == [10, 11, 26 - 10, *range(13, 21), 26, 22, 23, -1]
     assert numbers[:10].tolist() == list(range(10))
     assert numbers[25:].tolist() == list(range(25, 40))
+
+
+def swap(memory, second):
+    """Exchange the first numbers of two arrays, of which one is chosen."""
+    target = memory.line[:]
+    if second:
+        target = memory.blocks[1]
+    source = memory.blocks[0]
+    source[0], target[0] = target[0], source[0]
+    return len(target)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_parts_of_arrays_have_one_type_and_are_changed_in_place(compiled):
+    memory = new_record(Memory, np.int32)
+    memory.line[:], memory.blocks[:, 0] = 1, (2, 3)
+    function = numba.njit(swap) if compiled else swap
+    assert (function(memory, False), function(memory, True)) == (4, 6)
+    assert memory.line.dtype == np.int32
+    assert (memory.line.tolist(), memory.blocks[:, 0].tolist()) == ([2, 1, 1, 1], [3, 1])
 
 
 def test_field_that_does_not_exist_is_an_error():

@@ -1,31 +1,30 @@
 """VVC conformance streams: number, sizes and order of their pictures, and the MD5 of the pictures that codecnn decodes.
 
 `CODECNN_CONFORMANCE` names a copy of the repository ffvvc/tests, which holds the streams of JVET with lists of the MD5
-of all their decoded pictures. The test runs with `pytest -m slow tests/codec/test_conformance.py`.
+of all their decoded pictures. The test runs with `pytest -m slow tests/codec/test_conformance.py`;
+`tools/conformance.py` prints a table.
 """
 
-import hashlib
 import os
 import re
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from codecnn.base.errors import UnsupportedError
 from codecnn.codec import decode_pictures, read_output_pictures
 from codecnn.pictures.files import VideoFormat, ffmpeg_path
 from codecnn.vvc.syntax import CHROMA_FORMATS, ParsedPicture
+from tools import conformance
 
 FOLDER = os.environ.get("CODECNN_CONFORMANCE")
 STREAMS = (
-    sorted(
+    [
         path.relative_to(FOLDER).as_posix()
-        for suffix in ("bit", "266", "vvc", "bin", "ts")
         for folder in ("conformance", "performance")
-        for path in Path(FOLDER, folder).rglob(f"*.{suffix}")
-    )
+        for path in conformance.streams_in(Path(FOLDER, folder))
+    ]
     if FOLDER
     else []
 )
@@ -43,17 +42,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not FOLDER, reason="no conformance streams: set CODECNN_CONFORMANCE"),
 ]
-
-
-def listed_md5(path: Path) -> str | None:
-    """Return the MD5 of the decoded pictures that the list beside a stream states."""
-    listing = path.with_name("md5.txt")
-    if listing.is_file():
-        for line in listing.read_text().splitlines():
-            digest, _, name = line.partition("  ")
-            if name == path.name:
-                return digest
-    return None
 
 
 def decoded_sizes(path: Path) -> tuple[list[int], str]:
@@ -83,7 +71,7 @@ def test_pictures_are_those_that_are_decoded(name: str) -> None:
             read_output_pictures(path)
         return
     pictures = read_output_pictures(path)
-    expected = listed_md5(path)
+    expected = conformance.listed_md5(path)
     sizes, digest = decoded_sizes(path)
     if "/failed/" in name or not sizes:
         pytest.skip(f"{len(pictures)} pictures were read, but this ffmpeg does not decode the stream")
@@ -100,19 +88,12 @@ def test_decoded_pictures_have_the_listed_md5(name: str) -> None:
         with pytest.raises(UnsupportedError, match=reason):
             list(decode_pictures(path))
         return
-    first = read_output_pictures(path)[0].sps
-    names = [f"rec_{letter}" for letter in ("yuv" if first.sps_chroma_format_idc else "y")]
-    digest = hashlib.md5()
-    states: dict[str, int] = {}
-    for picture in decode_pictures(path, names):
-        states[picture.hash] = states.get(picture.hash, 0) + 1
-        for plane in picture.planes.values():
-            digest.update(plane.astype(np.uint8 if picture.bit_depth == 8 else "<u2").tobytes())
-    assert states.get("differs", 0) == WRONG_HASHES.get(path.name, 0)
-    expected = listed_md5(path)
+    decoded = conformance.decode(path)
+    assert decoded.hashes["differs"] == WRONG_HASHES.get(path.name, 0)
+    expected = conformance.listed_md5(path)
     if expected is None or "/failed/" in name:
         sizes, expected = decoded_sizes(path)
         if not sizes or "/failed/" in name:
-            assert set(states) == {"ok"}, "no other decoder judges the stream, and it has no hashes"
+            assert set(decoded.hashes) == {"ok"}, "no other decoder judges the stream, and it has no hashes"
             return
-    assert digest.hexdigest() == expected
+    assert decoded.md5 == expected

@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -17,7 +18,7 @@ from codecnn.analysis import correlate
 from codecnn.pictures.files import Picture, VideoFormat, create_video
 from tests.helpers.correlation_tables import make_table
 from tests.helpers.documentation import ROOT
-from tools import exactness, gpu, readme_figure, wheel
+from tools import conformance, exactness, gpu, readme_figure, wheel
 from tools.bench import _report
 from tools.research import ablation, notebook_correlation
 
@@ -154,3 +155,18 @@ def test_wheel_lacks_no_file_and_contains_no_other(names, message, tmp_path, mon
     else:
         with pytest.raises(SystemExit, match=message):
             wheel.check_wheel(path)
+
+
+def test_conformance_prints_a_row_for_each_stream(golden_file, tmp_path, capsys):
+    stream = golden_file("vvc/tinyclip128x64_ra_qp37.266")
+    expected = stream.with_suffix(".md5").read_text().split()[0]
+    shutil.copy(stream, tmp_path / "a.266")
+    (tmp_path / "md5.txt").write_text(f"{expected}  a.266\n{'0' * 32}  b.266\n")
+    assert conformance.main([str(tmp_path)]) == 0
+    shutil.copy(stream, tmp_path / "b.266")
+    (tmp_path / "c.266").write_bytes(b"no stream")
+    assert conformance.main([str(tmp_path)]) == 1
+    first, second = capsys.readouterr().out.split("| stream |")[1:]
+    assert first.endswith("| a.266 | 9 | 9 | 0 | equal |\n\n1 streams: 1 equal\n")
+    assert "| a.266 | 9 | 9 | 0 | equal |\n| b.266 | 9 | 9 | 0 | differs |\n| c.266 | - | - | - | error: " in second
+    assert second.endswith("3 streams: 1 differs, 1 equal, 1 errors\n")

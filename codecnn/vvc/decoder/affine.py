@@ -14,7 +14,10 @@ FRACTION = 7
 
 @compiled
 def affine_at(f: Frame, x: int, y: int) -> bool:
-    """Return True if the luma sample (x, y) is available and belongs to a unit with affine motion."""
+    """Return True if the luma sample (x, y) is available and belongs to a unit with affine motion.
+
+    Part of clause 8.5.5.5, Derivation process for luma affine control point motion vectors from a neighbouring block.
+    """
     if not inter_at(f, x, y):
         return False
     cell: MotionCell = f.motion[y >> 2, x >> 2]
@@ -23,13 +26,19 @@ def affine_at(f: Frame, x: int, y: int) -> bool:
 
 @compiled
 def shifted(value: int) -> int:
-    """Round a component of a vector with FRACTION more bits to 1/16 sample and clip it to 18 bits."""
+    """Round a component of a vector with FRACTION more bits to 1/16 sample and clip it to 18 bits.
+
+    Part of clause 8.5.5.5, Derivation process for luma affine control point motion vectors from a neighbouring block.
+    Part of clause 8.5.5.9, Derivation process for motion vector arrays from affine control point motion vectors.
+    """
     return clip(rounded(value, FRACTION) >> FRACTION, -131072, 131071)
 
 
 @compiled
 def inherit_points(f: Frame, x: int, y: int, list_x: int, num_cp_mv: int) -> None:
-    """Derive control point vectors from those of the affine unit at (x, y) (8.5.5.5).
+    """Derive control point vectors from those of the affine unit at (x, y).
+
+    Clause 8.5.5.5, Derivation process for luma affine control point motion vectors from a neighbouring block.
 
     For a unit in the row of CTUs above they come from the vectors of its lowest subblocks instead.
 
@@ -73,7 +82,9 @@ def inherit_points(f: Frame, x: int, y: int, list_x: int, num_cp_mv: int) -> Non
 
 @compiled
 def store_affine(f: Frame, motion_model_idc: int) -> None:
-    """Derive the vectors of the 4x4 subblocks from the control points of the unit, and store them (8.5.5.9).
+    """Derive the vectors of the 4x4 subblocks from the control points of the unit, and store them.
+
+    Clause 8.5.5.9, Derivation process for motion vector arrays from affine control point motion vectors.
 
     Args:
         f: State of the picture. ref_idx and bcw_idx of `f.unit.motion` and `f.unit.cp_mv` must be set; the rest of
@@ -105,7 +116,9 @@ def store_affine(f: Frame, motion_model_idc: int) -> None:
 
 @compiled
 def gradient(f: Frame, list_x: int, motion_model_idc: int) -> tuple[int, int, int, int]:
-    """Derive the change of a vector per sample from the control points of the unit (8.5.5.9).
+    """Derive the change of a vector per sample from the control points of the unit.
+
+    Part of clause 8.5.5.9, Derivation process for motion vector arrays from affine control point motion vectors.
 
     Returns:
         dHorX, dVerX, dHorY and dVerY: change of the horizontal and vertical component to the right, then downwards,
@@ -125,7 +138,9 @@ def gradient(f: Frame, list_x: int, motion_model_idc: int) -> tuple[int, int, in
 def subblock_vector(
     f: Frame, list_x: int, motion_model_idc: int, one_vector: bool, x: int, y: int, mv: MotionVector
 ) -> None:
-    """Derive the vector of a subblock of an affine unit (8.5.5.9).
+    """Derive the vector of a subblock of an affine unit.
+
+    Part of clause 8.5.5.9, Derivation process for motion vector arrays from affine control point motion vectors.
 
     Args:
         f: State of the picture.
@@ -148,6 +163,8 @@ def subblock_vector(
 @compiled
 def spreads(f: Frame, list_x: int, motion_model_idc: int, both: bool) -> bool:
     """Return True if subblocks would need too large an area of the reference picture, so that all get one vector.
+
+    Part of clause 8.5.5.9, Derivation process for motion vector arrays from affine control point motion vectors.
 
     The area is that of 2x2 subblocks with bi-prediction, else that of 2x1 and of 1x2 subblocks (fallbackModeTriggered).
     """

@@ -18,7 +18,10 @@ from codecnn.vvc.syntax.log import MotionVector
 
 @compiled
 def predicted_affine_motion(f: Frame) -> None:
-    """Derive the motion of an affine unit with coded vector differences, and store it (8.5.5.1)."""
+    """Derive the motion of an affine unit with coded vector differences, and store it.
+
+    Clause 8.5.5.1, Derivation process for subblock motion vector components and reference indices.
+    """
     cu, unit, motion = coding_unit(f), f.unit, f.unit.motion
     motion_model_idc, amvr_shift = cu.motion_model_idc, cu.amvr_shift
     set_references(f, motion)
@@ -42,7 +45,9 @@ def predicted_affine_motion(f: Frame) -> None:
 
 @compiled
 def affine_predictors(f: Frame, list_x: int, ref_idx: int, motion_model_idc: int, amvr_shift: int) -> None:
-    """Derive cpMvpListLX: two predictors of the control point vectors (8.5.5.7).
+    """Derive cpMvpListLX: two predictors of the control point vectors.
+
+    Clause 8.5.5.7, Derivation process for luma affine control point motion vector predictors.
 
     Args:
         f: State of the picture; the result is `f.candidates.cp_mvp_list`.
@@ -82,7 +87,10 @@ def affine_predictors(f: Frame, list_x: int, ref_idx: int, motion_model_idc: int
 
 @compiled
 def keep_points(f: Frame, count: int, amvr_shift: int) -> int:
-    """Round `f.candidates.cp_mv` and append it to cpMvpListLX of `count` predictors; return the new number."""
+    """Round `f.candidates.cp_mv` and append it to cpMvpListLX of `count` predictors; return the new number.
+
+    Part of clause 8.5.5.7, Derivation process for luma affine control point motion vector predictors.
+    """
     for point in range(3):
         cp_mv, cp_mvp = f.candidates.cp_mv[point], f.candidates.cp_mvp_list[count, point]
         cp_mvp.x, cp_mvp.y = rounded(cp_mv.x, amvr_shift), rounded(cp_mv.y, amvr_shift)
@@ -91,7 +99,10 @@ def keep_points(f: Frame, count: int, amvr_shift: int) -> int:
 
 @compiled
 def keep_vector(f: Frame, mv: MotionVector, count: int, amvr_shift: int) -> int:
-    """Append a predictor that has `mv`, rounded, at all control points; return the new number."""
+    """Append a predictor that has `mv`, rounded, at all control points; return the new number.
+
+    Part of clause 8.5.5.7, Derivation process for luma affine control point motion vector predictors.
+    """
     for point in range(3):
         cp_mvp = f.candidates.cp_mvp_list[count, point]
         cp_mvp.x, cp_mvp.y = rounded(mv.x, amvr_shift), rounded(mv.y, amvr_shift)
@@ -100,7 +111,9 @@ def keep_vector(f: Frame, mv: MotionVector, count: int, amvr_shift: int) -> int:
 
 @compiled
 def inherited(f: Frame, list_x: int, ref_idx: int, motion_model_idc: int, x: int, y: int) -> bool:
-    """Derive control points from the affine unit at (x, y) if it has the same reference picture (8.5.5.7).
+    """Derive control points from the affine unit at (x, y) if it has the same reference picture.
+
+    Part of clause 8.5.5.7, Derivation process for luma affine control point motion vector predictors.
 
     Its vectors of the same list are preferred to those of the other one.
 
@@ -129,7 +142,9 @@ def inherited(f: Frame, list_x: int, ref_idx: int, motion_model_idc: int, x: int
 
 @compiled
 def corner_vectors(f: Frame, list_x: int, ref_idx: int) -> int:
-    """Derive the vectors at the upper left, upper right and lower left corners (8.5.5.8).
+    """Derive the vectors at the upper left, upper right and lower left corners.
+
+    Clause 8.5.5.8, Derivation process for constructed affine control point motion vector prediction candidates.
 
     Args:
         f: State of the picture; the result is `f.candidates.cp_mv`.

@@ -15,8 +15,7 @@ from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_dig
 from codecnn.base.records import Array, Record, Records, record_dtype
 from codecnn.vvc.decoder.borrowed import borrowed_records, borrowed_samples
 from codecnn.vvc.decoder.cross_component_alf import cross_component_filter
-from codecnn.vvc.decoder.frame import clip
-from codecnn.vvc.decoder.interpolation import U
+from codecnn.vvc.decoder.frame import U, clip
 from codecnn.vvc.decoder.records import PictureValues
 
 Samples = npt.NDArray[np.int32]
@@ -83,6 +82,8 @@ def copy_rectangle(
 ) -> None:
     """Copy a rectangle and MARGIN samples around it to `block`, with padding.
 
+    Clause 8.8.5.6, ALF sample padding process.
+
     Args:
         source: Samples of the component, shape (rows, columns).
         block: Result; sample (y, x) of the rectangle is at (y + MARGIN, x + MARGIN).
@@ -117,7 +118,10 @@ def copy_rectangle(
 
 @compiled
 def gradients(block: Samples, sums: Samples, y0: int, width: int, height: int, ctu: int) -> None:
-    """Compute the gradients of all 2x2 samples of a luma rectangle and two samples around it (clause 8.8.5.3).
+    """Compute the gradients of all 2x2 samples of a luma rectangle and two samples around it.
+
+    Part of clause 8.8.5.3, Derivation process for ALF transpose and filter index for luma samples.
+    Part of clause 8.8.5.5, ALF boundary position derivation process.
 
     Each direction is a separate loop: a loop with few rows and one result is vectorised.
 
@@ -144,6 +148,8 @@ def gradients(block: Samples, sums: Samples, y0: int, width: int, height: int, c
 @compiled
 def gradient_row(block: Samples, sums: Samples, which: int, j: int, above: int, y: int, below: int, count: int) -> None:
     """Compute a row of gradients of one direction.
+
+    Part of clause 8.8.5.3, Derivation process for ALF transpose and filter index for luma samples.
 
     Args:
         block: Samples, as `copy_rectangle` returns them.
@@ -179,7 +185,9 @@ def gradient_row(block: Samples, sums: Samples, which: int, j: int, above: int, 
 
 @compiled
 def classify(sums: Samples, row: int, column: int, place: int, ctu: int, depth: int) -> int:
-    """Derive the class of 4x4 luma samples (clause 8.8.5.3).
+    """Derive the class of 4x4 luma samples.
+
+    Clause 8.8.5.3, Derivation process for ALF transpose and filter index for luma samples.
 
     Args:
         sums: Gradients, as `gradients` returns them.
@@ -223,7 +231,11 @@ def classify(sums: Samples, row: int, column: int, place: int, ctu: int, depth: 
 
 @compiled
 def clipped(limit: np.int32, value: np.int32, first: np.int32, second: np.int32) -> np.int32:
-    """Return the sum of the differences of two samples from `value`, each clipped to `limit`, as int32."""
+    """Return the sum of the differences of two samples from `value`, each clipped to `limit`, as int32.
+
+    Part of clause 8.8.5.2, Coding tree block filtering process for luma samples.
+    Part of clause 8.8.5.4, Coding tree block filtering process for chroma samples.
+    """
     least = np.int32(-limit)
     low = min(max(np.int32(first - value), least), limit)
     high = min(max(np.int32(second - value), least), limit)
@@ -233,6 +245,9 @@ def clipped(limit: np.int32, value: np.int32, first: np.int32, second: np.int32)
 @compiled
 def add_tap(block: Samples, totals: Samples, weights: Samples, tap: int, y: int, dy: int, dx: int, count: int) -> None:
     """Add one pair of taps to the sums of a row of samples.
+
+    Part of clause 8.8.5.2, Coding tree block filtering process for luma samples.
+    Part of clause 8.8.5.4, Coding tree block filtering process for chroma samples.
 
     Args:
         block: Samples, as `copy_rectangle` returns them.
@@ -258,6 +273,9 @@ def write_row(
     block: Samples, totals: Samples, target: Samples, y: int, to_x: int, to_y: int, count: int, shift: int, depth: int
 ) -> None:
     """Write a row of filtered samples and clear its sums.
+
+    Part of clause 8.8.5.2, Coding tree block filtering process for luma samples.
+    Part of clause 8.8.5.4, Coding tree block filtering process for chroma samples.
 
     Args:
         block: Samples, as `copy_rectangle` returns them.
@@ -294,7 +312,9 @@ def filter_luma_rectangle(
     depth: int,
     filters: Samples,
 ) -> None:
-    """Filter the luma of a rectangle (clauses 8.8.5.2 and 8.8.5.3).
+    """Filter the luma of a rectangle.
+
+    Clause 8.8.5.2, Coding tree block filtering process for luma samples.
 
     The weights of every sample of four rows are spread out, so that a pair of taps is one loop along a row.
 
@@ -353,7 +373,9 @@ def filter_chroma_rectangle(
     depth: int,
     filters: Samples,
 ) -> None:
-    """Filter a chroma component of a rectangle (clause 8.8.5.4); positions and sizes are in samples of the component.
+    """Filter a chroma component of a rectangle; positions and sizes are in samples of the component.
+
+    Clause 8.8.5.4, Coding tree block filtering process for chroma samples.
 
     Args:
         block: Samples, as `copy_rectangle` returns them.
@@ -402,6 +424,8 @@ def _entry(sources: str) -> Callable[..., str]:
         target_v: Samples,
     ) -> str:
         """Apply ALF and cross-component ALF to rectangles of a picture.
+
+        Clause 8.8.5.1, Adaptive loop filter process.
 
         Args:
             pic: Values of the picture.

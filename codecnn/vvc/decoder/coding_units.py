@@ -10,7 +10,6 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, pointer, source_digest
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.block_state import keep_chroma_block, keep_luma_block, keep_unit
 from codecnn.vvc.decoder.cross_component import predict_from_luma
 from codecnn.vvc.decoder.frame import LEVEL_SCALE, Frame, clip, coding_unit, transform_unit
@@ -34,7 +33,10 @@ from codecnn.vvc.syntax import state as st
 
 @compiled
 def intra_unit(f: Frame) -> None:
-    """Reconstruct an intra unit: luma of all its transform units first, as chroma may be predicted from it."""
+    """Reconstruct an intra unit: luma of all its transform units first, as chroma may be predicted from it.
+
+    Clause 8.4.1, General decoding process for coding units coded in intra prediction mode.
+    """
     cu = coding_unit(f)
     for chroma in (False, True):
         tu_at = f.current.cu_at + lg.UNIT_HEADER
@@ -50,7 +52,10 @@ def intra_unit(f: Frame) -> None:
 
 @compiled
 def colour_transformed_unit(f: Frame) -> None:
-    """Reconstruct an intra unit with the adaptive colour transform, which needs the residuals of all components."""
+    """Reconstruct an intra unit with the adaptive colour transform, which needs the residuals of all components.
+
+    Part of clause 8.4.1, General decoding process for coding units coded in intra prediction mode.
+    """
     cu = coding_unit(f)
     tu_at = f.current.cu_at + lg.UNIT_HEADER
     for _ in range(cu.num_transform_units):
@@ -62,7 +67,11 @@ def colour_transformed_unit(f: Frame) -> None:
 
 @compiled
 def block_copy_unit(f: Frame) -> None:
-    """Reconstruct an IBC unit (clauses 8.6.1 and 8.6.3.1), predicted by the block that its vector points to."""
+    """Reconstruct an IBC unit, predicted by the block that its vector points to.
+
+    Clause 8.6.1, General decoding process for coding units coded in IBC prediction mode.
+    Clause 8.6.3, Decoding process for IBC blocks.
+    """
     planes, cu = f.planes, coding_unit(f)
     x0, y0, width, height = cu.x, cu.y, cu.width, cu.height
     x, y = x0 + cu.bv.x, y0 + cu.bv.y
@@ -85,7 +94,10 @@ def block_copy_unit(f: Frame) -> None:
 
 @compiled
 def inter_unit(f: Frame) -> None:
-    """Reconstruct an inter unit (clauses 8.5.1 and 8.5.8): motion, prediction, residual."""
+    """Reconstruct an inter unit: motion, prediction, residual.
+
+    Clause 8.5.1, General decoding process for coding units coded in inter prediction mode.
+    """
     derive_motion(f)
     predict_inter_unit(f)
     add_unit_residuals(f, 3 if f.pic.sps_chroma_format_idc else 1)
@@ -93,7 +105,10 @@ def inter_unit(f: Frame) -> None:
 
 @compiled
 def add_unit_residuals(f: Frame, components: int) -> None:
-    """Add the residuals of all transform units to the prediction of the first `components` of a predicted unit."""
+    """Add the residuals of all transform units to the prediction of the first `components` of a predicted unit.
+
+    Clause 8.5.8, Decoding process for the residual signal of coding blocks coded in inter prediction mode.
+    """
     cu = coding_unit(f)
     x0, y0, width, height = cu.x, cu.y, cu.width, cu.height
     if cu.num_transform_units == 0:
@@ -112,7 +127,10 @@ def add_unit_residuals(f: Frame, components: int) -> None:
 
 @compiled
 def palette_unit(f: Frame) -> None:
-    """Reconstruct a palette unit; its samples are prediction and reconstruction, escape values are scaled."""
+    """Reconstruct a palette unit; its samples are prediction and reconstruction, escape values are scaled.
+
+    Clause 8.4.5.3, Decoding process for palette mode.
+    """
     log, planes, cu = f.log, f.planes, coding_unit(f)
     tree = cu.tree
     first = 1 if tree == st.DUAL_CHROMA else 0
@@ -166,7 +184,10 @@ def block_position(f: Frame, tu_at: int, component: int) -> tuple[int, int, int,
 
 @compiled
 def predict_luma(f: Frame, tu_at: int) -> None:
-    """Predict the luma of the transform unit at `tu_at` of the log."""
+    """Predict the luma of the transform unit at `tu_at` of the log.
+
+    Part of clause 8.4.5.1, General decoding process for intra blocks.
+    """
     cu = coding_unit(f)
     x, y, width, height = block_position(f, tu_at, 0)
     mode = cu.intra_pred_mode_y
@@ -182,7 +203,10 @@ def predict_luma(f: Frame, tu_at: int) -> None:
 
 @compiled
 def predict_chroma(f: Frame, tu_at: int) -> None:
-    """Predict Cb and Cr of the transform unit at `tu_at` of the log."""
+    """Predict Cb and Cr of the transform unit at `tu_at` of the log.
+
+    Part of clause 8.4.5.1, General decoding process for intra blocks.
+    """
     cu = coding_unit(f)
     x, y, width, height = block_position(f, tu_at, 1)
     mode = cu.intra_pred_mode_c
@@ -198,7 +222,9 @@ def predict_chroma(f: Frame, tu_at: int) -> None:
 
 @compiled
 def unit_residuals(f: Frame, tu_at: int, first: int, last: int) -> int:
-    """Compute the residuals of components `first` to `last` - 1 of a transform unit, at RESIDUALS of `Frame.s`.
+    """Compute the residuals of components `first` to `last` - 1 of a transform unit in `Frame.scratch`.
+
+    Clause 8.7.2, Scaling and transformation process.
 
     Returns:
         One bit for each component that has a residual.
@@ -214,8 +240,8 @@ def unit_residuals(f: Frame, tu_at: int, first: int, last: int) -> int:
         if component >= first and stored and coded >> component & 1:
             _, _, width, height = block_position(f, tu_at, component)
             skip = tu.transform_skip >> component & 1 == 1
-            out = fr.RESIDUALS + fr.BLOCK * component
-            residual_of_block(f, component, at, count, width, height, skip, joint if component else 0, out)
+            residual = f.scratch.residuals[component]
+            residual_of_block(f, component, at, count, width, height, skip, joint if component else 0, residual)
             present |= 1 << component
         at += count
     if joint and last > 1:
@@ -227,26 +253,28 @@ def unit_residuals(f: Frame, tu_at: int, first: int, last: int) -> int:
 
 @compiled
 def reconstruct_transform_unit(f: Frame, tu_at: int, first: int, last: int) -> None:
-    """Add the residuals of components `first` to `last` - 1 of a transform unit to the prediction (8.7.5)."""
-    s, cu, tu = f.s, coding_unit(f), transform_unit(f, tu_at)
+    """Add the residuals of components `first` to `last` - 1 of a transform unit to the prediction.
+
+    Clause 8.7.5.1, Picture reconstruction process.
+    """
+    cu, tu = coding_unit(f), transform_unit(f, tu_at)
     present = unit_residuals(f, tu_at, first, last)
     if cu.cu_act_enabled_flag:
         _, _, width, height = block_position(f, tu_at, 0)
         for component in range(3):
             if not present >> component & 1:
-                out = fr.RESIDUALS + fr.BLOCK * component
-                s[out : out + width * height] = 0
+                f.scratch.residuals[component][: width * height] = 0
         inverse_colour_transform(f, width * height)
         present = 7
     for component in range(first, last):
         x, y, width, height = block_position(f, tu_at, component)
-        out = fr.RESIDUALS + fr.BLOCK * component
+        residual = f.scratch.residuals[component]
         if present >> component & 1:
             if component and f.slice.chroma_residual_scale and width * height > 4:
                 luma_x, luma_y = x << f.pic.log2_sub_width_c, y << f.pic.log2_sub_height_c
                 scale = chroma_scale(f, luma_x, luma_y, cu.width, cu.height)
-                scale_residual(f, out, width * height, scale)
-            add_residual(f, component, x, y, width, height, out)
+                scale_residual(f, residual, width * height, scale)
+            add_residual(f, component, x, y, width, height, residual)
         else:
             copy_prediction(f, component, x, y, width, height)
     if first == 0:
@@ -272,6 +300,8 @@ def _entry(sources: str) -> Callable[[Frame], str]:
     def reconstruct_units(owned: Frame) -> str:
         """Reconstruct coding units from `current.cu_at` on until the log or a row of CTUs ends.
 
+        Part of clause 8.1.2, Decoding process for a coded picture.
+
         Args:
             owned: State of the picture.
 
@@ -286,7 +316,8 @@ def _entry(sources: str) -> Callable[[Frame], str]:
                 owned.pic,
                 owned.slice,
                 owned.current,
-                carray(pointer(owned.s.ctypes.data), owned.s.shape, np.int32),
+                owned.scratch,
+                owned.tables,
                 carray(pointer(owned.planes.ctypes.data), owned.planes.shape, np.int32),
                 carray(pointer(owned.known.ctypes.data), owned.known.shape, BLOCK_CELL),
                 carray(pointer(owned.log.ctypes.data), owned.log.shape, np.int64),

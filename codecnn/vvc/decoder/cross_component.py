@@ -1,7 +1,6 @@
 """Prediction of chroma from luma: cross-component linear model, CCLM (H.266 clause 8.4.5.2.14)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.references import available
 from codecnn.vvc.syntax import log2
@@ -16,6 +15,8 @@ _RECIPROCALS = (0, 7, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 1, 1, 0)
 @compiled
 def luma_at(f: Frame, x: int, y: int, no_left: bool, no_above: bool, one_row: bool) -> int:
     """Downsample luma at the chroma sample (x, y): pDsY, or pTopDsY if only `one_row` of luma may be used.
+
+    Part of clause 8.4.5.2.14, Specification of INTRA_LT_CCLM, INTRA_L_CCLM and INTRA_T_CCLM intra prediction mode.
 
     `no_left` and `no_above` say that luma to the left of or above this sample is not available.
     """
@@ -40,7 +41,10 @@ def luma_at(f: Frame, x: int, y: int, no_left: bool, no_above: bool, one_row: bo
 
 @compiled
 def count_further(f: Frame, x: int, y: int, step_x: int, step_y: int, unit: int, most: int, ctb_x: int) -> int:
-    """Count the available chroma samples from (x, y) on in steps of 4 luma samples, at most `most`."""
+    """Count the available chroma samples from (x, y) on in steps of 4 luma samples, at most `most`.
+
+    Part of clause 8.4.5.2.14, Specification of INTRA_LT_CCLM, INTRA_L_CCLM and INTRA_T_CCLM intra prediction mode.
+    """
     count = 0
     while count < most and available(f, 1, x + count * step_x, y + count * step_y, ctb_x):
         count += unit
@@ -51,6 +55,8 @@ def count_further(f: Frame, x: int, y: int, step_x: int, step_y: int, unit: int,
 def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, height: int, mode: int) -> None:
     """Predict a chroma block from the reconstructed luma of the same block.
 
+    Clause 8.4.5.2.14, Specification of INTRA_LT_CCLM, INTRA_L_CCLM and INTRA_T_CCLM intra prediction mode.
+
     Args:
         f: State of the picture.
         component: 1 Cb, 2 Cr.
@@ -60,7 +66,7 @@ def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, he
         height: Height of the block.
         mode: 67 uses both sides, 68 the left, 69 the upper side.
     """
-    s, planes = f.s, f.planes
+    luma, chroma, planes = f.scratch.cclm_luma, f.scratch.cclm_chroma, f.planes
     ctb_x = (x0 << f.pic.log2_sub_width_c) >> f.pic.ctb_log2_size_y
     has_left = available(f, 1, x0 - 1, y0, ctb_x)
     has_above = available(f, 1, x0, y0 - 1, ctb_x)
@@ -78,23 +84,22 @@ def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, he
     # At most four pairs of luma and chroma, evenly spread: half from each side, or all from one side.
     single = 1 if count_t == 0 or count_l == 0 else 0
     stride, plane = f.pic.stride[component], f.pic.recon[component]
-    luma, chroma = fr.SIDE, fr.SIDE + 4
     pairs = 0
     if count_t:
         at, step = count_t >> (2 + single), max(1, count_t >> (1 + single))
         for _ in range(min(count_t, 2 << single)):
-            s[luma + pairs] = luma_at(f, x0 + at, y0 - 1, at == 0 and not has_left, False, first_row)
-            s[chroma + pairs] = planes[plane + (y0 - 1) * stride + x0 + at]
+            luma[pairs] = luma_at(f, x0 + at, y0 - 1, at == 0 and not has_left, False, first_row)
+            chroma[pairs] = planes[plane + (y0 - 1) * stride + x0 + at]
             pairs += 1
             at += step
     if count_l:
         at, step = count_l >> (2 + single), max(1, count_l >> (1 + single))
         for _ in range(min(count_l, 2 << single)):
-            s[luma + pairs] = luma_at(f, x0 - 1, y0 + at, False, at == 0 and not has_above, False)
-            s[chroma + pairs] = planes[plane + (y0 + at) * stride + x0 - 1]
+            luma[pairs] = luma_at(f, x0 - 1, y0 + at, False, at == 0 and not has_above, False)
+            chroma[pairs] = planes[plane + (y0 + at) * stride + x0 - 1]
             pairs += 1
             at += step
-    a, b, shift = linear_model(f, luma, chroma, pairs)
+    a, b, shift = linear_model(f, pairs)
     peak = (1 << f.pic.bit_depth) - 1
     to, stride = f.pic.pred[component], f.pic.stride[component]
     for y in range(height):
@@ -104,33 +109,36 @@ def predict_from_luma(f: Frame, component: int, x0: int, y0: int, width: int, he
 
 
 @compiled
-def linear_model(f: Frame, luma: int, chroma: int, pairs: int) -> tuple[int, int, int]:
-    """Derive a, b, k of chroma = ((a * luma) >> k) + b from the means of the two lower and two upper pairs."""
-    s = f.s
+def linear_model(f: Frame, pairs: int) -> tuple[int, int, int]:
+    """Derive a, b, k of chroma = ((a * luma) >> k) + b from the means of the two lower and two upper pairs.
+
+    Part of clause 8.4.5.2.14, Specification of INTRA_LT_CCLM, INTRA_L_CCLM and INTRA_T_CCLM intra prediction mode.
+    """
+    luma, chroma = f.scratch.cclm_luma, f.scratch.cclm_chroma
     if pairs == 0:
         return 0, 1 << (f.pic.bit_depth - 1), 0
     if pairs == 2:
         # One pair is taken twice as the lower ones, the other twice as the upper ones.
-        for at in (luma, chroma):
-            s[at + 3] = s[at]
-            s[at + 2] = s[at + 1]
-            s[at] = s[at + 1]
-            s[at + 1] = s[at + 3]
+        for values in (luma, chroma):
+            values[3] = values[0]
+            values[2] = values[1]
+            values[0] = values[1]
+            values[1] = values[3]
     low0, low1, high0, high1 = 0, 2, 1, 3
-    if s[luma + 0] > s[luma + 2]:
+    if luma[0] > luma[2]:
         low0, low1 = 2, 0
-    if s[luma + 1] > s[luma + 3]:
+    if luma[1] > luma[3]:
         high0, high1 = 3, 1
-    if s[luma + low0] > s[luma + high1]:
+    if luma[low0] > luma[high1]:
         low0, low1, high0, high1 = high0, high1, low0, low1
-    if s[luma + low1] > s[luma + high0]:
+    if luma[low1] > luma[high0]:
         low1, high0 = high0, low1
-    least = (s[luma + low0] + s[luma + low1] + 1) >> 1
-    least_c = (s[chroma + low0] + s[chroma + low1] + 1) >> 1
-    spread = ((s[luma + high0] + s[luma + high1] + 1) >> 1) - least
+    least = (luma[low0] + luma[low1] + 1) >> 1
+    least_c = (chroma[low0] + chroma[low1] + 1) >> 1
+    spread = ((luma[high0] + luma[high1] + 1) >> 1) - least
     if spread <= 0:
         return 0, least_c, 0
-    spread_c = ((s[chroma + high0] + s[chroma + high1] + 1) >> 1) - least_c
+    spread_c = ((chroma[high0] + chroma[high1] + 1) >> 1) - least_c
     x = log2(spread)
     fraction = ((spread << 4) >> x) & 15
     v = _RECIPROCALS[fraction] | 8

@@ -28,6 +28,8 @@ def cross_component_filter(
 ) -> None:
     """Add the cross-component correction to a chroma component of a rectangle.
 
+    Clause 8.8.5.7, Cross-component filtering process.
+
     Args:
         luma: Luma of the rectangle before ALF with MARGIN samples around it.
         target: Component, filtered by ALF already, shape (rows, columns).

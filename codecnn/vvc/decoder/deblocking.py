@@ -7,31 +7,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-import numpy.typing as npt
-
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_digest
 from codecnn.base.records import Array, Record, Records, record_dtype
 from codecnn.vvc.decoder import block_state as bk
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.borrowed import borrowed_records, borrowed_samples
 from codecnn.vvc.decoder.edge_filters import Samples, adapted_qp, filter_chroma, filter_luma
-from codecnn.vvc.decoder.records import BLOCK_CELL, MOTION_CELL, MotionCell, PictureValues, SliceValues, int64
+from codecnn.vvc.decoder.records import (
+    BLOCK_CELL,
+    EDGE,
+    MOTION_CELL,
+    Edge,
+    MotionCell,
+    PictureValues,
+    SliceValues,
+    int64,
+)
 from codecnn.vvc.syntax import state as st
-
-Ints = npt.NDArray[np.int64]
-Cells = npt.NDArray[np.int32]
-Edges = npt.NDArray[np.int32]
-
-LUMA_V, LUMA_H, CHROMA_V, CHROMA_H = range(4)
-"""Planes of the array of edges, shape (4, rows, columns); the cells of the last axes are 4x4 luma samples.
-
-Left (V) and upper (H) edges. A luma edge is packed as boundary strength in two bits, then maxFilterLengthPs and
-maxFilterLengthQs in three bits each; a chroma edge as the strength of Cb and of Cr in two bits each, then one bit that
-is set if the blocks on both sides have at least eight samples. 0 is no edge.
-"""
-
-CHROMA_LARGE = 16
 
 
 class DeblockingSlice(Record):
@@ -57,7 +49,10 @@ DEBLOCKING_SLICE = record_dtype(DeblockingSlice)
 
 @compiled
 def may_cross(s: SliceValues, slices: Records, first: int, second: int) -> bool:
-    """Return True if deblocking may cross the edge between blocks of two regions (`log.CodingUnit.region`)."""
+    """Return True if deblocking may cross the edge between blocks of two regions (`log.CodingUnit.region`).
+
+    Part of clause 8.8.3.2, Deblocking filter process for one direction.
+    """
     if first == second:
         return True
     if first == 0:
@@ -75,18 +70,19 @@ def may_cross(s: SliceValues, slices: Records, first: int, second: int) -> bool:
 
 
 @compiled
-def luma_edge(known: Records, motion: Records, row: int, column: int, horizontal: int) -> int:
-    """Derive the left or upper edge of a cell, packed as described at `LUMA_V`.
+def luma_edge(known: Records, motion: Records, row: int, column: int, horizontal: int, edge: Edge) -> None:
+    """Derive the left or upper luma edge of a cell.
+
+    Clause 8.8.3.3, Derivation process of transform block boundary.
+    Clause 8.8.3.4, Derivation process of coding subblock boundary.
 
     Args:
         known: State of the blocks.
         motion: Motion of the blocks.
         row: Row of the cell.
         column: Column of the cell.
-        horizontal: 0 for the left edge, 1 for the upper one.
-
-    Returns:
-        The packed edge; 0 if there is none or its strength is 0.
+        horizontal: edgeType, EDGE_VER for the left edge, EDGE_HOR for the upper one.
+        edge: The result, which is set only if there is an edge whose bS is not 0.
     """
     q = known[row, column].block[0]
     transform = q & (bk.EDGE_TOP if horizontal else bk.EDGE_LEFT)
@@ -99,12 +95,12 @@ def luma_edge(known: Records, motion: Records, row: int, column: int, horizontal
     # Affine units and temporal subblocks have edges every eight samples of the unit.
     predicted = unit or (subblocks and offset & 7 == 0)
     if not transform and not predicted:
-        return 0
+        return
     row_p, column_p = (row - 1, column) if horizontal else (row, column - 1)
     p = known[row_p, column_p].block[0]
     strength = luma_strength(known, motion, p, q, row_p, column_p, row, column, bool(transform), bool(predicted))
     if strength == 0:
-        return 0
+        return
     if transform:
         at = bk.HEIGHT_AT if horizontal else bk.WIDTH_AT
         size_p, size_q = p >> at & 7, q >> at & 7
@@ -118,12 +114,14 @@ def luma_edge(known: Records, motion: Records, row: int, column: int, horizontal
     else:
         size = motion[row, column].height if horizontal else motion[row, column].width
         length_p = length_q = subblock_length(known, row, column, horizontal, offset, size)
-    return strength | length_p << 2 | length_q << 5
+    edge.bs, edge.max_filter_length_p, edge.max_filter_length_q = strength, length_p, length_q
 
 
 @compiled
 def subblock_length(known: Records, row: int, column: int, horizontal: int, offset: int, size: int) -> int:
-    """Derive the filter length of an edge of subblocks that is no transform edge (clause 8.8.3.4).
+    """Derive the filter length of an edge of subblocks that is no transform edge.
+
+    Part of clause 8.8.3.4, Derivation process of coding subblock boundary.
 
     It depends on the transform edges of the unit at a distance of four and eight samples.
 
@@ -131,7 +129,7 @@ def subblock_length(known: Records, row: int, column: int, horizontal: int, offs
         known: State of the blocks.
         row: Row of the cell.
         column: Column of the cell.
-        horizontal: 0 for the left edge, 1 for the upper one.
+        horizontal: edgeType, EDGE_VER for the left edge, EDGE_HOR for the upper one.
         offset: Distance of the edge from the first one of the unit in samples.
         size: Width or height of the unit in samples.
 
@@ -163,7 +161,9 @@ def luma_strength(
     transform: bool,
     predicted: bool,
 ) -> int:
-    """Derive bS of a luma edge (clause 8.8.3.5).
+    """Derive bS of a luma edge.
+
+    Clause 8.8.3.5, Derivation process of boundary filtering strength.
 
     Args:
         known: State of the blocks.
@@ -198,7 +198,10 @@ def luma_strength(
 
 @compiled
 def far(p: MotionCell, q: MotionCell, list_p: int, list_q: int) -> bool:
-    """Return True if two vectors differ by half a luma sample or more; an unused vector counts as zero."""
+    """Return True if two vectors differ by half a luma sample or more; an unused vector counts as zero.
+
+    Part of clause 8.8.3.5, Derivation process of boundary filtering strength.
+    """
     x = y = 0
     if p.slot[list_p] >= 0:
         x, y = int64(p.mv[list_p].x), int64(p.mv[list_p].y)
@@ -209,7 +212,10 @@ def far(p: MotionCell, q: MotionCell, list_p: int, list_q: int) -> bool:
 
 @compiled
 def moved(p: MotionCell, q: MotionCell) -> bool:
-    """Return True if two inter blocks have other reference pictures or vectors (clause 8.8.3.5)."""
+    """Return True if two inter blocks have other reference pictures or vectors.
+
+    Part of clause 8.8.3.5, Derivation process of boundary filtering strength.
+    """
     if p.slot[0] == q.slot[0] and p.slot[1] == q.slot[1] and not far(p, q, 0, 0) and not far(p, q, 1, 1):
         return False
     if p.slot[0] == q.slot[1] and p.slot[1] == q.slot[0]:
@@ -218,23 +224,25 @@ def moved(p: MotionCell, q: MotionCell) -> bool:
 
 
 @compiled
-def chroma_edge(known: Records, row: int, column: int, horizontal: int) -> int:
-    """Derive the left or upper chroma edge of a cell, packed as described at `LUMA_V`; 0 if there is none."""
+def chroma_edge(known: Records, row: int, column: int, horizontal: int, edge: Edge) -> None:
+    """Derive the left or upper chroma edge of a cell; `edge` is set only if there is one.
+
+    Part of clause 8.8.3.3, Derivation process of transform block boundary.
+    Part of clause 8.8.3.5, Derivation process of boundary filtering strength.
+    """
     q = known[row, column].block[1]
     if not q & (bk.EDGE_TOP if horizontal else bk.EDGE_LEFT):
-        return 0
+        return
     p = known[row - 1, column].block[1] if horizontal else known[row, column - 1].block[1]
     mode_p, mode_q = p & bk.MODE_MASK, q & bk.MODE_MASK
     if mode_p == st.MODE_INTRA or mode_q == st.MODE_INTRA:
-        edge = 0 if mode_p == mode_q and p & q & bk.BDPCM else 2 | 2 << 2
+        edge.bs_c[0] = edge.bs_c[1] = 0 if mode_p == mode_q and p & q & bk.BDPCM else 2
     elif (p | q) & bk.CIIP:
-        edge = 2 | 2 << 2
+        edge.bs_c[0] = edge.bs_c[1] = 2
     else:
-        edge = int((p | q) & bk.CODED != 0) | int((p | q) & bk.CODED_CR != 0) << 2
+        edge.bs_c[0], edge.bs_c[1] = int((p | q) & bk.CODED != 0), int((p | q) & bk.CODED_CR != 0)
     at = bk.HEIGHT_AT if horizontal else bk.WIDTH_AT
-    if edge and p >> at & 7 >= 3 and q >> at & 7 >= 3:
-        edge |= CHROMA_LARGE
-    return edge
+    edge.max_filter_length_c = 3 if p >> at & 7 >= 3 and q >> at & 7 >= 3 else 1
 
 
 def _edges_entry(sources: str) -> Callable[..., str]:
@@ -247,11 +255,13 @@ def _edges_entry(sources: str) -> Callable[..., str]:
         known: Records,
         motion: Records,
         slices: Records,
-        edges: Edges,
+        edges: Records,
         first: int,
         last: int,
     ) -> str:
         """Derive the edges of rows of a picture that deblocking filters, with their strengths and filter lengths.
+
+        Clause 8.8.3.2, Deblocking filter process for one direction.
 
         Args:
             pic: Values of the picture.
@@ -259,7 +269,8 @@ def _edges_entry(sources: str) -> Callable[..., str]:
             known: State of the blocks, as `Frame.known`.
             motion: Motion of the blocks, as `Frame.motion`.
             slices: Values of each slice, elements of type DEBLOCKING_SLICE.
-            edges: Result, see `LUMA_V`, shape (4, rows, columns), 0 before.
+            edges: Result, elements of type EDGE that are 0 before, shape (2, rows, columns): left and upper edges of
+                cells of 4x4 luma samples.
             first: First row of cells.
             last: Row of cells after the last one.
 
@@ -268,7 +279,7 @@ def _edges_entry(sources: str) -> Callable[..., str]:
         """
         if COMPILED:
             known, motion = borrowed_records(known, BLOCK_CELL), borrowed_records(motion, MOTION_CELL)
-            slices, edges = borrowed_records(slices, DEBLOCKING_SLICE), borrowed_samples(edges)
+            slices, edges = borrowed_records(slices, DEBLOCKING_SLICE), borrowed_records(edges, EDGE)
         for row in range(first, last):
             for column in range(edges.shape[2]):
                 region = known[row, column].region[0]
@@ -284,11 +295,12 @@ def _edges_entry(sources: str) -> Callable[..., str]:
                     before = known[row - horizontal, column - 1 + horizontal].region[0]
                     if not may_cross(s, slices, before, region):
                         continue
-                    edges[LUMA_V + horizontal, row, column] = luma_edge(known, motion, row, column, horizontal)
+                    edge: Edge = edges[horizontal, row, column]
+                    luma_edge(known, motion, row, column, horizontal, edge)
                     # Chroma is filtered at every eighth sample of chroma.
                     chroma = 4 * place >> (pic.log2_sub_height_c if horizontal else pic.log2_sub_width_c)
                     if pic.sps_chroma_format_idc and chroma & 7 == 0:
-                        edges[CHROMA_V + horizontal, row, column] = chroma_edge(known, row, column, horizontal)
+                        chroma_edge(known, row, column, horizontal, edge)
         return sources
 
     return derive_edges
@@ -302,7 +314,7 @@ def _deblock_entry(sources: str) -> Callable[..., str]:
         pic: PictureValues,
         known: Records,
         slices: Records,
-        edges: Edges,
+        edges: Records,
         y: Samples,
         u: Samples,
         v: Samples,
@@ -312,6 +324,8 @@ def _deblock_entry(sources: str) -> Callable[..., str]:
         """Deblock rows of CTUs in place: all left edges first, then all upper ones.
 
         The rows above must be deblocked before. The first upper edges change up to three rows of luma above.
+
+        Clause 8.8.3.1, Deblocking filter process.
 
         Args:
             pic: Values of the picture.
@@ -329,20 +343,21 @@ def _deblock_entry(sources: str) -> Callable[..., str]:
         """
         if COMPILED:
             known, slices = borrowed_records(known, BLOCK_CELL), borrowed_records(slices, DEBLOCKING_SLICE)
-            edges, y, u, v = borrowed_samples(edges), borrowed_samples(y), borrowed_samples(u), borrowed_samples(v)
+            edges = borrowed_records(edges, EDGE)
+            y, u, v = borrowed_samples(y), borrowed_samples(u), borrowed_samples(v)
         depth, ctu = pic.bit_depth, (1 << pic.ctb_log2_size_y) - 1
         sub_x, sub_y = pic.log2_sub_width_c, pic.log2_sub_height_c
         for horizontal in range(2):
             for row in range(first, last):
                 for column in range(edges.shape[2]):
-                    luma = edges[LUMA_V + horizontal, row, column]
-                    chroma = edges[CHROMA_V + horizontal, row, column]
-                    if luma == 0 and chroma == 0:
+                    edge: Edge = edges[horizontal, row, column]
+                    chroma = edge.bs_c[0] | edge.bs_c[1]
+                    if edge.bs == 0 and chroma == 0:
                         continue
                     row_p, column_p = (row - 1, column) if horizontal else (row, column - 1)
                     part = (known[row, column].region[0] - 1) // fr.SLICE_REGIONS
                     ctb_edge = horizontal == 1 and 4 * row & ctu == 0
-                    if luma:
+                    if edge.bs:
                         stride = pic.stride[0]
                         across, along = (stride, 1) if horizontal else (1, stride)
                         at = 4 * row * stride + 4 * column
@@ -352,7 +367,7 @@ def _deblock_entry(sources: str) -> Callable[..., str]:
                         keep_p = known[row_p, column_p].block[0] & bk.MODE_MASK == st.MODE_PALETTE
                         keep_q = known[row, column].block[0] & bk.MODE_MASK == st.MODE_PALETTE
                         beta, tc = slices[part].beta_offset_div2[0], slices[part].tc_offset_div2[0]
-                        filter_luma(y, at, across, along, luma, qp, beta, tc, depth, ctb_edge, keep_p, keep_q)
+                        filter_luma(y, at, across, along, edge, qp, beta, tc, depth, ctb_edge, keep_p, keep_q)
                     if chroma == 0:
                         continue
                     keep_p = known[row_p, column_p].block[1] & bk.MODE_MASK == st.MODE_PALETTE
@@ -364,7 +379,7 @@ def _deblock_entry(sources: str) -> Callable[..., str]:
                         lines = 4 >> sub_x if horizontal else 4 >> sub_y
                         qp = (known[row_p, column_p].qp[component] + known[row, column].qp[component] + 1) >> 1
                         qp -= 6 * (depth - 8)
-                        strength, large = chroma >> 2 * (component - 1) & 3, chroma & CHROMA_LARGE != 0
+                        strength, large = int64(edge.bs_c[component - 1]), edge.max_filter_length_c == 3
                         beta = slices[part].beta_offset_div2[component]
                         tc = slices[part].tc_offset_div2[component]
                         s = u if component == 1 else v

@@ -109,6 +109,9 @@ class Decoder:
     def decode(self, picture: ParsedPicture, log: PictureLog) -> list[Future[DecodedPicture]]:
         """Decode the next picture in decoding order.
 
+        Clause 8.1.2, Decoding process for a coded picture.
+        Clause C.5.2.2, Output and removal of pictures from the DPB.
+
         Args:
             picture: The parsed picture.
             log: Its log, see `read_log`.
@@ -158,7 +161,10 @@ class Decoder:
         return [self._next() for _ in range(len(self._waiting))]
 
     def _must_output(self, dpb: DpbParameters) -> bool:
-        """Return True if more pictures wait, or one waits longer, than the SPS allows (C.5.2.3)."""
+        """Return True if more pictures wait, or one waits longer, than the SPS allows.
+
+        Clause C.5.2.3, Picture decoding, marking, additional bumping and storage.
+        """
         if len(self._waiting) > dpb.reorder:
             return True
         longest = max(waiting.latency for waiting in self._waiting)
@@ -170,7 +176,10 @@ class Decoder:
         return len(references | {waiting.poc for waiting in self._waiting})
 
     def _next(self) -> Future[DecodedPicture]:
-        """Remove and return the waiting picture of the smallest POC ("bumping", C.5.2.4)."""
+        """Remove and return the waiting picture of the smallest POC.
+
+        Clause C.5.2.4, "Bumping" process.
+        """
         first = min(range(len(self._waiting)), key=lambda i: self._waiting[i].poc)
         return self._waiting.pop(first).picture
 

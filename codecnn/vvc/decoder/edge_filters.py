@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder.frame import clip
-from codecnn.vvc.decoder.records import PictureValues
+from codecnn.vvc.decoder.records import Edge, PictureValues, int64
 
 Ints = npt.NDArray[np.int64]
 Samples = npt.NDArray[np.int32]
@@ -25,31 +25,43 @@ BETA = np.array(_BETA, np.int64)
 """β' by Q (table 43)."""
 
 WEIGHTS = np.zeros((8, 7), np.int64)
-"""Weights of the middle value in 1/64 by filter length 3, 5 or 7 and sample (clause 8.8.3.6.7)."""
+"""Weights of the middle value in 1/64 by filter length 3, 5 or 7 and sample (clause 8.8.3.6.8)."""
 WEIGHTS[3, :3], WEIGHTS[5, :5], WEIGHTS[7] = (53, 32, 11), (58, 45, 32, 19, 6), (59, 50, 41, 32, 23, 14, 5)
 
 LIMITS = np.zeros((8, 7), np.int64)
-"""Largest changes in tC / 2 by filter length 3, 5 or 7 and sample (clause 8.8.3.6.7)."""
+"""Largest changes in tC / 2 by filter length 3, 5 or 7 and sample (clause 8.8.3.6.8)."""
 LIMITS[3, :3], LIMITS[5, :5], LIMITS[7] = (6, 4, 2), (6, 5, 4, 3, 2), (6, 5, 4, 3, 2, 1, 1)
 
 
 @compiled
 def tc_of(q: int, depth: int) -> int:
-    """Return tC of the index `q`, which is clipped, at the bit depth `depth`."""
+    """Return tC of the index `q`, which is clipped, at the bit depth `depth`.
+
+    Part of clause 8.8.3.6.2, Decision process for luma block edges.
+    Part of clause 8.8.3.6.4, Decision process for chroma block edges.
+    """
     tc: int = TC[clip(q, 0, 65)]
     return tc << (depth - 10) if depth >= 10 else (tc + (1 << (9 - depth))) >> (10 - depth)
 
 
 @compiled
 def beta_of(q: int, depth: int) -> int:
-    """Return β of the index `q`, which is clipped, at the bit depth `depth`."""
+    """Return β of the index `q`, which is clipped, at the bit depth `depth`.
+
+    Part of clause 8.8.3.6.2, Decision process for luma block edges.
+    Part of clause 8.8.3.6.4, Decision process for chroma block edges.
+    """
     beta: int = BETA[clip(q, 0, 63)]
     return beta << (depth - 8)
 
 
 @compiled
 def second_difference(s: Samples, at: int, step: int) -> int:
-    """Return the magnitude of the second difference of three samples from `at` on."""
+    """Return the magnitude of the second difference of three samples from `at` on.
+
+    Part of clause 8.8.3.6.2, Decision process for luma block edges.
+    Part of clause 8.8.3.6.4, Decision process for chroma block edges.
+    """
     difference: int = s[at] - 2 * s[at + step] + s[at + 2 * step]
     return abs(difference)
 
@@ -58,7 +70,9 @@ def second_difference(s: Samples, at: int, step: int) -> int:
 def is_smooth(
     s: Samples, at: int, across: int, activity: int, beta: int, tc: int, length_p: int, length_q: int
 ) -> bool:
-    """Decide for one line whether it is smooth enough for a strong or long filter (clause 8.8.3.6.6).
+    """Decide for one line whether it is smooth enough for a strong or long filter.
+
+    Clause 8.8.3.6.6, Decision process for a luma sample.
 
     Args:
         s: Samples.
@@ -93,7 +107,10 @@ def is_smooth(
 
 @compiled
 def middle_value(s: Samples, at: int, across: int, length_p: int, length_q: int) -> int:
-    """Return refMiddle of a long filter (clause 8.8.3.6.7)."""
+    """Return refMiddle of a long filter.
+
+    Part of clause 8.8.3.6.8, Filtering process for a luma sample using long filters.
+    """
     total: int = 0
     if length_p == length_q or length_p + length_q == 12:
         # Samples beyond those that are weighted twice are weighted once, 16 weights in all.
@@ -119,7 +136,9 @@ def middle_value(s: Samples, at: int, across: int, length_p: int, length_q: int)
 def long_filter(
     s: Samples, at: int, across: int, tc: int, length_p: int, length_q: int, keep_p: bool, keep_q: bool
 ) -> None:
-    """Filter one line with up to seven samples on each side (clause 8.8.3.6.7).
+    """Filter one line with up to seven samples on each side.
+
+    Clause 8.8.3.6.8, Filtering process for a luma sample using long filters.
 
     Args:
         s: Samples.
@@ -150,7 +169,10 @@ def long_filter(
 
 @compiled
 def strong_filter(s: Samples, at: int, across: int, tc: int, keep_p: bool, keep_q: bool) -> None:
-    """Filter three luma samples on each side of one line (clause 8.8.3.6.7, dE equal to 2)."""
+    """Filter three luma samples on each side of one line (dE equal to 2).
+
+    Part of clause 8.8.3.6.7, Filtering process for a luma sample using short filters.
+    """
     p3, p2, p1, p0 = s[at - 4 * across], s[at - 3 * across], s[at - 2 * across], s[at - across]
     q0, q1, q2, q3 = s[at], s[at + across], s[at + 2 * across], s[at + 3 * across]
     if not keep_p:
@@ -167,7 +189,9 @@ def strong_filter(s: Samples, at: int, across: int, tc: int, keep_p: bool, keep_
 def weak_filter(
     s: Samples, at: int, across: int, tc: int, peak: int, two_p: bool, two_q: bool, keep_p: bool, keep_q: bool
 ) -> None:
-    """Filter one or two luma samples on each side of one line (clause 8.8.3.6.7, dE equal to 1).
+    """Filter one or two luma samples on each side of one line (dE equal to 1).
+
+    Part of clause 8.8.3.6.7, Filtering process for a luma sample using short filters.
 
     Args:
         s: Samples.
@@ -203,7 +227,7 @@ def filter_luma(
     at: int,
     across: int,
     along: int,
-    edge: int,
+    edge: Edge,
     qp: int,
     beta_offset: int,
     tc_offset: int,
@@ -212,14 +236,17 @@ def filter_luma(
     keep_p: bool,
     keep_q: bool,
 ) -> None:
-    """Filter four lines of a luma edge (clauses 8.8.3.6.1, 8.8.3.6.2 and 8.8.3.6.6).
+    """Filter four lines of a luma edge.
+
+    Clause 8.8.3.6.2, Decision process for luma block edges.
+    Clause 8.8.3.6.3, Filtering process for luma block edges.
 
     Args:
         s: Samples.
         at: Position of q0 of the first line.
         across: Step to the next sample across the edge.
         along: Step to the next line.
-        edge: Packed edge, see `deblocking.LUMA_V`.
+        edge: bS and filter lengths.
         qp: Mean QpY of both sides.
         beta_offset: slice_beta_offset_div2.
         tc_offset: slice_tc_offset_div2.
@@ -228,8 +255,8 @@ def filter_luma(
         keep_p: The samples before the edge do not change.
         keep_q: The samples after the edge do not change.
     """
-    max_p, max_q = edge >> 2 & 7, edge >> 5
-    tc = tc_of(qp + 2 * ((edge & 3) - 1) + 2 * tc_offset, depth)
+    max_p, max_q = int64(edge.max_filter_length_p), int64(edge.max_filter_length_q)
+    tc = tc_of(qp + 2 * (int64(edge.bs) - 1) + 2 * tc_offset, depth)
     beta = beta_of(qp + 2 * beta_offset, depth)
     last = at + 3 * along
     dp0, dp3 = second_difference(s, at - across, -across), second_difference(s, last - across, -across)
@@ -270,7 +297,10 @@ def filter_luma(
 
 @compiled
 def strong_chroma_filter(s: Samples, at: int, across: int, tc: int, ctb_edge: bool, keep_p: bool, keep_q: bool) -> None:
-    """Filter three chroma samples on each side of one line, or one before the upper edge of a CTU (8.8.3.6.10)."""
+    """Filter three chroma samples on each side of one line, or one before the upper edge of a CTU.
+
+    Part of clause 8.8.3.6.10, Filtering process for a chroma sample.
+    """
     p3, p2, p1, p0 = s[at - 4 * across], s[at - 3 * across], s[at - 2 * across], s[at - across]
     q0, q1, q2, q3 = s[at], s[at + across], s[at + 2 * across], s[at + 3 * across]
     if ctb_edge:
@@ -304,7 +334,11 @@ def filter_chroma(
     keep_p: bool,
     keep_q: bool,
 ) -> None:
-    """Filter some lines of a chroma edge (clauses 8.8.3.6.3, 8.8.3.6.8 and 8.8.3.6.10).
+    """Filter some lines of a chroma edge.
+
+    Clause 8.8.3.6.4, Decision process for chroma block edges.
+    Clause 8.8.3.6.5, Filtering process for chroma block edges.
+    Clause 8.8.3.6.10, Filtering process for a chroma sample.
 
     Args:
         s: Samples.
@@ -350,7 +384,10 @@ def filter_chroma(
 
 @compiled
 def chroma_activity(s: Samples, at: int, across: int, ctb_edge: bool) -> int:
-    """Return the sum of the second differences of one line of a chroma edge."""
+    """Return the sum of the second differences of one line of a chroma edge.
+
+    Part of clause 8.8.3.6.4, Decision process for chroma block edges.
+    """
     before: int = abs(s[at - across] - s[at - 2 * across])
     if not ctb_edge:
         before = second_difference(s, at - across, -across)
@@ -359,7 +396,10 @@ def chroma_activity(s: Samples, at: int, across: int, ctb_edge: bool) -> int:
 
 @compiled
 def is_smooth_chroma(s: Samples, at: int, across: int, beta: int, tc: int, ctb_edge: bool) -> bool:
-    """Decide for one line of a chroma edge whether it is smooth enough for the strong filter (clause 8.8.3.6.8)."""
+    """Decide for one line of a chroma edge whether it is smooth enough for the strong filter.
+
+    Clause 8.8.3.6.9, Decision process for a chroma sample.
+    """
     end = at - 2 * across if ctb_edge else at - 4 * across
     slope = abs(s[end] - s[at - across]) + abs(s[at + 3 * across] - s[at])
     smooth = slope < beta >> 3 and 2 * chroma_activity(s, at, across, ctb_edge) < beta >> 2
@@ -368,7 +408,10 @@ def is_smooth_chroma(s: Samples, at: int, across: int, beta: int, tc: int, ctb_e
 
 @compiled
 def adapted_qp(pic: PictureValues, s: Samples, at: int, across: int, along: int) -> int:
-    """Return the QP offset of the luma level at an edge (LADF, clause 8.8.3.6.2)."""
+    """Return the QP offset of the luma level at an edge (LADF).
+
+    Part of clause 8.8.3.6.2, Decision process for luma block edges.
+    """
     last = at + 3 * along
     level = (s[at] + s[at - across] + s[last] + s[last - across]) >> 2
     offset: int = pic.ladf_qp_offset[0]

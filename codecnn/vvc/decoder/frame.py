@@ -11,11 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import compiled
-from codecnn.base.records import Records, record_at
-from codecnn.vvc.decoder.records import Candidates, InterUnit, PictureValues, Position, SliceValues
+from codecnn.base.records import Records, new_record, record_at
+from codecnn.vvc.decoder.records import Candidates, InterUnit, PictureValues, Position, Scratch, SliceValues, Tables
 from codecnn.vvc.intra import CUBIC_FILTER, GAUSSIAN_DISTANCE, GAUSSIAN_FILTER, VVC_ANGLES, inverse_angle, kernel_matrix
 from codecnn.vvc.syntax import MAX_TILES
 from codecnn.vvc.syntax.log import CODING_UNIT, TRANSFORM_UNIT, CodingUnit, TransformUnit
+
+U = np.uint64
+"""Type of indices of loops over samples."""
 
 
 class Frame(NamedTuple):
@@ -25,7 +28,8 @@ class Frame(NamedTuple):
         pic: Values of the picture.
         slice: Values of the current slice.
         current: Position in the log and state of the current block.
-        s: Scratch memory, then `TABLES` from SCRATCH on, int32.
+        scratch: Memory for samples and coefficients of the current block.
+        tables: Matrices of transforms and of intra prediction, `TABLES`.
         planes: Reconstruction, prediction and residual of each component, row by row, from `pic.recon`, `pic.pred` and
             `pic.resid` on, int32.
         known: State of the blocks reconstructed so far, cells of type BLOCK_CELL, shape (rows, columns); a cell is 4x4
@@ -45,7 +49,8 @@ class Frame(NamedTuple):
     pic: PictureValues
     slice: SliceValues
     current: Position
-    s: npt.NDArray[np.int32]
+    scratch: Scratch
+    tables: Tables
     planes: npt.NDArray[np.int32]
     known: Records
     log: npt.NDArray[np.int64]
@@ -56,77 +61,29 @@ class Frame(NamedTuple):
     collocated: Records
 
 
-# Offsets in `s`, a block of 64x64 each.
-BLOCK = 64 * 64
-
-COEFFICIENTS, HALF, RESIDUALS = (BLOCK * i for i in range(3))
-"""Scaled coefficients, results of the first transform stage, and residuals of Y, Cb and Cr, a block each."""
-
-LINE = 5 * BLOCK
-"""Reference samples of a block in the order of substitution, LINE_SIZE numbers.
-
-The smoothed reference samples follow, then, at SIDE, those of the main side of an angular mode.
-"""
-LINE_SIZE = 640
-SIDE = LINE + 2 * LINE_SIZE
-MIP = SIDE + 2 * LINE_SIZE
-
-INTER_BLOCK = 72 * 72
-"""Numbers of a block of inter prediction: 64x64 samples and the neighbours that a filter of eight taps needs."""
-
-FETCHED, HALF_FILTERED, PREDICTED, EXTENDED, GRADIENTS = (MIP + 256 + i for i in (0, 5184, 10368, 20736, 22016))
-"""Blocks of inter prediction.
-
-Reference samples; results of the horizontal filter; predictions from L0 and L1 with 14 bits, INTER_BLOCK each; two
-predictions with a border of one sample, EXTENDED_BLOCK each; gradients of these, four blocks of EXTENDED_BLOCK.
-"""
-EXTENDED_BLOCK = 640
-
-SCRATCH = GRADIENTS + 4 * EXTENDED_BLOCK
-"""The numbers of `TABLES` begin here."""
-
-DCT2_AT = SCRATCH
-"""transMatrix of DCT-II for 64 samples, (64, 64)."""
-
-DST7_AT = DCT2_AT + 64 * 64
-"""transMatrix of DST-VII for 4, 8, 16 and 32 samples, 32 * 32 numbers each."""
-
-DCT8_AT = DST7_AT + 4 * 32 * 32
-"""transMatrix of DCT-VIII for 4, 8, 16 and 32 samples, 32 * 32 numbers each."""
-
-LFNST_16_AT = DCT8_AT + 4 * 32 * 32
-"""LFNST matrices of 16 results by set and index, (4, 2, 16, 16)."""
-
-LFNST_48_AT = LFNST_16_AT + 4 * 2 * 16 * 16
-"""LFNST matrices of 48 results by set and index, (4, 2, 16, 48)."""
-
-MIP_AT = LFNST_48_AT + 4 * 2 * 16 * 48
-"""mWeight by mipSizeId, mode, result and input, (3, 16, 64, 8)."""
-
 SLICE_REGIONS = MAX_TILES + 1
 """Number of regions of a slice: `log.CodingUnit.region` is 1 + tile + SLICE_REGIONS * slice."""
 
 
-def _tables() -> npt.NDArray[np.int32]:
+def _tables() -> Tables:
     """Load and compute the matrices of `TABLES`."""
+    out = new_record(Tables, np.int32)
     with resources.files(__package__).joinpath("tables.npz").open("rb") as file, np.load(file) as tables:
-        lfnst = [tables["lfnst_16"], tables["lfnst_48"]]
-        weights = np.zeros((3, 16, 64, 8), np.int32)
+        out.lfnst_16[:], out.lfnst_48[:] = tables["lfnst_16"], tables["lfnst_48"]
         for size in range(3):
             matrix = tables[f"mip_{size}"]
             # The largest size has no weight for the first input, which is 0.
             first = 1 if size == 2 else 0
-            weights[size, : matrix.shape[0], : matrix.shape[1], first : first + matrix.shape[2]] = matrix
-    kernels = np.zeros((2, 4, 32 * 32), np.int32)
+            out.mip_weights[size, : matrix.shape[0], : matrix.shape[1], first : first + matrix.shape[2]] = matrix
+    out.dct2[:] = kernel_matrix("DCT2", 64).ravel()
     for index, size in enumerate((4, 8, 16, 32)):
-        kernels[0, index, : size * size] = kernel_matrix("DST7", size).ravel()
-        kernels[1, index, : size * size] = kernel_matrix("DCT8", size).ravel()
-    parts = [kernel_matrix("DCT2", 64), kernels, *lfnst, weights]
-    return np.concatenate([part.ravel().astype(np.int32) for part in parts])
+        out.dst7[index, : size * size] = kernel_matrix("DST7", size).ravel()
+        out.dct8[index, : size * size] = kernel_matrix("DCT8", size).ravel()
+    return out
 
 
 TABLES = _tables()
-"""Matrices of transforms (8.7.4.2 to 8.7.4.5), LFNST and MIP, int32, in the order of the offsets from SCRATCH on."""
+"""Matrices of transforms (8.7.4.3, 8.7.4.5) and MIP, which all frames share."""
 
 ANGLES = np.array(VVC_ANGLES, np.int64)
 """intraPredAngle by the distance from mode 18 or 50."""
@@ -186,5 +143,8 @@ def residual_limit(f: Frame) -> int:
 
 @compiled
 def clip(value: int, low: int, high: int) -> int:
-    """Clip `value` to the range from `low` to `high` (Clip3)."""
+    """Clip `value` to the range from `low` to `high` (Clip3).
+
+    Part of clause 5.8, Mathematical functions.
+    """
     return low if value < low else high if value > high else value

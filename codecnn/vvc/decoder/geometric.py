@@ -1,7 +1,6 @@
-"""Prediction of units with geometric partitions (H.266 clause 8.5.7)."""
+"""Prediction of units with geometric partitions (H.266 clauses 8.5.7.1 and 8.5.7.2)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.geometric_motion import DISPLACEMENT, PARTITIONS
 from codecnn.vvc.decoder.interpolation import REGULAR
@@ -11,6 +10,8 @@ from codecnn.vvc.decoder.resampling import predict_from
 @compiled
 def predict_geometric(f: Frame, x: int, y: int, width: int, height: int, entry_0: int, entry_1: int) -> None:
     """Predict both parts of a unit over the whole unit and blend them.
+
+    Clause 8.5.7.1, Decoding process for geometric partitioning mode inter blocks.
 
     Args:
         f: State of the picture; the vectors of the parts are in `f.unit.motion`.
@@ -22,22 +23,24 @@ def predict_geometric(f: Frame, x: int, y: int, width: int, height: int, entry_0
         entry_1: Reference picture list entry of part 1.
     """
     mv = f.unit.motion.mv
-    second = fr.PREDICTED + fr.INTER_BLOCK
+    predicted = f.scratch.predicted
     for component in range(3 if f.pic.sps_chroma_format_idc else 1):
         sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
         left, top, columns, rows = x >> sub_x, y >> sub_y, width >> sub_x, height >> sub_y
         stride_0 = predict_from(
-            f, entry_0, component, left, top, columns, rows, left, top, mv[0].x, mv[0].y, REGULAR, fr.PREDICTED
+            f, entry_0, component, left, top, columns, rows, left, top, mv[0].x, mv[0].y, REGULAR, predicted[0]
         )
         stride_1 = predict_from(
-            f, entry_1, component, left, top, columns, rows, left, top, mv[1].x, mv[1].y, REGULAR, second
+            f, entry_1, component, left, top, columns, rows, left, top, mv[1].x, mv[1].y, REGULAR, predicted[1]
         )
         blend(f, component, x, y, width, height, stride_0, stride_1)
 
 
 @compiled
 def blend(f: Frame, component: int, x: int, y: int, width: int, height: int, stride_0: int, stride_1: int) -> None:
-    """Blend the predictions of two parts by the distance from the line between them (8.5.7.2).
+    """Blend the predictions of two parts by the distance from the line between them.
+
+    Clause 8.5.7.2, Weighted sample prediction process for geometric partitioning mode.
 
     Args:
         f: State of the picture.
@@ -46,10 +49,10 @@ def blend(f: Frame, component: int, x: int, y: int, width: int, height: int, str
         y: Row of the unit in luma samples.
         width: Width of the unit in luma samples.
         height: Height of the unit in luma samples.
-        stride_0: Numbers of a row of the prediction of part 0, which is at PREDICTED of `Frame.s`.
-        stride_1: Numbers of a row of the prediction of part 1, INTER_BLOCK later.
+        stride_0: Numbers of a row of the prediction of part 0, which is `scratch.predicted[0]`.
+        stride_1: Numbers of a row of the prediction of part 1.
     """
-    s, planes = f.s, f.planes
+    predicted_0, predicted_1, planes = f.scratch.predicted[0], f.scratch.predicted[1], f.planes
     sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
     partition = f.unit.merge_gpm_partition_idx & 63
     angle, distance = PARTITIONS[partition, 0], PARTITIONS[partition, 1]
@@ -67,9 +70,9 @@ def blend(f: Frame, component: int, x: int, y: int, width: int, height: int, str
     stride = f.pic.stride[component]
     for row in range(height >> sub_y):
         out = f.pic.pred[component] + ((y >> sub_y) + row) * stride + (x >> sub_x)
-        first, second = fr.PREDICTED + row * stride_0, fr.PREDICTED + fr.INTER_BLOCK + row * stride_1
+        first, second = row * stride_0, row * stride_1
         line = (2 * ((row << sub_y) + offset_y) + 1) * along_y
         for column in range(width >> sub_x):
             weight = clip((36 + (2 * ((column << sub_x) + offset_x) + 1) * along_x + line) >> 3, 0, 8)
-            value = (s[first + column] * weight + s[second + column] * (8 - weight) + addend) >> shift
-            planes[out + column] = clip(value, 0, peak)
+            value = predicted_0[first + column] * weight + predicted_1[second + column] * (8 - weight)
+            planes[out + column] = clip((value + addend) >> shift, 0, peak)

@@ -1,4 +1,4 @@
-"""Motion of units with geometric partitions (H.266 clauses 8.5.4.2 and 8.5.4.3)."""
+"""Motion of units with geometric partitions (H.266 clauses 8.5.4.2 and 8.5.7.3)."""
 
 import numpy as np
 
@@ -20,16 +20,19 @@ DISPLACEMENT = np.array(_QUARTER + [-value for value in _QUARTER], np.int64)
 
 @compiled
 def geometric_motion(f: Frame) -> None:
-    """Derive the motion of a unit with geometric partitions and store it over the unit (8.5.4.2)."""
+    """Derive the motion of a unit with geometric partitions and store it over the unit.
+
+    Clause 8.5.4.2, Derivation process for luma motion vectors for geometric partitioning merge mode.
+    """
     cu, unit, part = coding_unit(f), f.unit, f.candidates.part
     first = min(5, cu.merge_idx)
     second = min(5, cu.merge_gpm_idx1 + int(cu.merge_gpm_idx1 >= first))
     merge_candidates(f, max(first, second))
     list_0, list_1 = take_part(f, first, part[0]), take_part(f, second, part[1])
     unit.kind, unit.merge_gpm_partition_idx = KIND_GEOMETRIC, cu.merge_gpm_partition_idx & 63
-    unit.part_list[0], unit.part_list[1] = list_0, list_1
+    unit.pred_list_flag[0], unit.pred_list_flag[1] = list_0, list_1
     for i in range(2):
-        list_x = unit.part_list[i]
+        list_x = unit.pred_list_flag[i]
         unit.motion.ref_idx[i] = part[i].ref_idx[list_x]
         unit.motion.mv[i].x, unit.motion.mv[i].y = part[i].mv[list_x].x, part[i].mv[list_x].y
     # Between the parts the motion is bi-directional, or that of part 1 if both use the same list.
@@ -42,7 +45,9 @@ def geometric_motion(f: Frame) -> None:
 
 @compiled
 def take_part(f: Frame, merge_idx: int, part: Motion) -> int:
-    """Derive the uni-directional motion of a part from a merge candidate (8.5.4.2).
+    """Derive the uni-directional motion of a part from a merge candidate.
+
+    Part of clause 8.5.4.2, Derivation process for luma motion vectors for geometric partitioning merge mode.
 
     Even candidates prefer L0, odd ones L1.
 
@@ -66,7 +71,9 @@ def take_part(f: Frame, merge_idx: int, part: Motion) -> int:
 
 @compiled
 def store_parts(f: Frame, angle: int, distance: int) -> None:
-    """Store the motion of each 4x4 block by the part that it lies in (8.5.4.3).
+    """Store the motion of each 4x4 block by the part that it lies in.
+
+    Clause 8.5.7.3, Motion vector storing process for geometric partitioning mode.
 
     Args:
         f: State of the picture.

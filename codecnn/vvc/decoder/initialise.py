@@ -5,7 +5,6 @@ import numpy as np
 from codecnn.base.errors import FormatError
 from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.frame import TABLES
 from codecnn.vvc.decoder.plane_memory import PlaneMemory
 from codecnn.vvc.decoder.records import (
     BLOCK_CELL,
@@ -15,6 +14,7 @@ from codecnn.vvc.decoder.records import (
     InterUnit,
     PictureValues,
     Position,
+    Scratch,
     SliceValues,
 )
 from codecnn.vvc.syntax import (
@@ -74,7 +74,8 @@ def new_frame(picture: ParsedPicture, memory: PlaneMemory | None = None) -> tupl
         pic,
         new_record(SliceValues),
         current,
-        np.concatenate([np.zeros(fr.SCRATCH, np.int32), TABLES]),
+        new_record(Scratch, np.int32),
+        fr.TABLES,
         planes,
         known,
         np.zeros(0, np.int64),

@@ -4,7 +4,7 @@
 """
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
+from codecnn.base.records import Array
 from codecnn.vvc.decoder.combined import add_intra
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.geometric import predict_geometric
@@ -26,9 +26,6 @@ from codecnn.vvc.decoder.weighted import combine
 CHUNK = 64
 """Width and height of the largest block that is predicted at once."""
 
-SECOND = fr.PREDICTED + fr.INTER_BLOCK
-"""Position of the second prediction in `Frame.s`."""
-
 
 @compiled
 def entry_of(which: int, index: int) -> int:
@@ -40,13 +37,15 @@ def entry_of(which: int, index: int) -> int:
 def predict_inter_unit(f: Frame) -> None:
     """Predict all components of the inter unit whose motion is in `f.unit` and `f.motion`.
 
+    Clause 8.5.6.1, Decoding process for inter blocks.
+
     Luma is mapped forward if the slice uses LMCS. DMVR stores its vectors in the cells of `f.motion`.
     """
     unit, ref_idx = f.unit, f.unit.motion.ref_idx
     x, y, width, height = unit.x, unit.y, unit.width, unit.height
     if unit.kind == KIND_GEOMETRIC:
-        first = entry_of(unit.part_list[0] & 1, max(0, ref_idx[0]))
-        second = entry_of(unit.part_list[1] & 1, max(0, ref_idx[1]))
+        first = entry_of(unit.pred_list_flag[0] & 1, max(0, ref_idx[0]))
+        second = entry_of(unit.pred_list_flag[1] & 1, max(0, ref_idx[1]))
         predict_geometric(f, x, y, min(CHUNK, width), min(CHUNK, height), first, second)
     else:
         first, second = entry_of(0, ref_idx[0]), entry_of(1, ref_idx[1])
@@ -65,6 +64,9 @@ def predict_inter_unit(f: Frame) -> None:
 @compiled
 def predict_regular(f: Frame, x: int, y: int, width: int, height: int, entry_0: int, entry_1: int) -> None:
     """Predict a unit with one motion; with BDOF or DMVR in subblocks of at most 16x16 samples.
+
+    Part of clause 8.5.1, General decoding process for coding units coded in inter prediction mode.
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
 
     Args:
         f: State of the picture.
@@ -103,7 +105,10 @@ def predict_regular(f: Frame, x: int, y: int, width: int, height: int, entry_0: 
 
 @compiled
 def may_refine(f: Frame, width: int, height: int, entry_0: int, entry_1: int) -> bool:
-    """Return True if the conditions that DMVR and BDOF have in common hold (8.5.1).
+    """Return True if the conditions that DMVR and BDOF have in common hold.
+
+    Part of clause 8.5.1, General decoding process for coding units coded in inter prediction mode.
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
 
     Two short-term references of the same size as the picture, without weights, lie at the same distance before and
     after it.
@@ -124,7 +129,10 @@ def may_refine(f: Frame, width: int, height: int, entry_0: int, entry_1: int) ->
 
 @compiled
 def limited(value: int) -> int:
-    """Clip a component of a vector to 18 bits."""
+    """Clip a component of a vector to 18 bits.
+
+    Part of clause 8.5.3.1, Decoder-side motion vector refinement process.
+    """
     return clip(value, -131072, 131071)
 
 
@@ -132,12 +140,15 @@ def limited(value: int) -> int:
 def store_refined(
     f: Frame, x: int, y: int, width: int, height: int, mv_x0: int, mv_y0: int, mv_x1: int, mv_y1: int
 ) -> None:
-    """Store refined vectors, from which later pictures predict."""
+    """Store refined vectors, from which later pictures predict.
+
+    Part of clause 8.5.1, General decoding process for coding units coded in inter prediction mode.
+    """
     for row in range(y >> 2, min((y + height) >> 2, f.motion.shape[0])):
         for column in range(x >> 2, min((x + width) >> 2, f.motion.shape[1])):
             cell: MotionCell = f.motion[row, column]
-            cell.dmvr_mv[0].x, cell.dmvr_mv[0].y = mv_x0, mv_y0
-            cell.dmvr_mv[1].x, cell.dmvr_mv[1].y = mv_x1, mv_y1
+            cell.mv_dmvr[0].x, cell.mv_dmvr[0].y = mv_x0, mv_y0
+            cell.mv_dmvr[1].x, cell.mv_dmvr[1].y = mv_x1, mv_y1
 
 
 @compiled
@@ -154,14 +165,17 @@ def predict_by_flow(
     mv_x1: int,
     mv_y1: int,
 ) -> None:
-    """Predict luma of a block with BDOF; arguments as those of `predict_block`."""
+    """Predict luma of a block with BDOF; arguments as those of `predict_block`.
+
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
+    """
     mv = f.unit.motion.mv
     kind = HALF_SAMPLE if f.unit.motion.hpel_if_idx else REGULAR
-    to = fr.PREDICTED
-    stride = interpolate(f, entry_0, 0, x, y, width, height, mv_x0, mv_y0, mv[0].x, mv[0].y, kind, True, to)
-    whole_border(f, to, stride, width, height, mv_x0, mv_y0, fr.EXTENDED)
-    stride = interpolate(f, entry_1, 0, x, y, width, height, mv_x1, mv_y1, mv[1].x, mv[1].y, kind, True, to)
-    whole_border(f, to, stride, width, height, mv_x1, mv_y1, fr.EXTENDED + fr.EXTENDED_BLOCK)
+    predicted, bordered = f.scratch.predicted[0], f.scratch.bordered
+    stride = interpolate(f, entry_0, 0, x, y, width, height, mv_x0, mv_y0, mv[0].x, mv[0].y, kind, True, predicted)
+    whole_border(f, predicted, stride, width, height, mv_x0, mv_y0, bordered[0])
+    stride = interpolate(f, entry_1, 0, x, y, width, height, mv_x1, mv_y1, mv[1].x, mv[1].y, kind, True, predicted)
+    whole_border(f, predicted, stride, width, height, mv_x1, mv_y1, bordered[1])
     write_optical_flow(f, x, y, width, height)
 
 
@@ -183,6 +197,8 @@ def predict_block(
 ) -> None:
     """Predict components `first` to `last` - 1 of a block with one motion by interpolation and weighting.
 
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
+
     Args:
         f: State of the picture.
         x: Column of the block in luma samples.
@@ -200,7 +216,7 @@ def predict_block(
     """
     unit, mv = f.unit, f.unit.motion.mv
     bcw = 0 if unit.ciip_flag else unit.motion.bcw_idx
-    to_1 = SECOND if entry_0 >= 0 else fr.PREDICTED
+    target_0, target_1 = f.scratch.predicted[0], f.scratch.predicted[1 if entry_0 >= 0 else 0]
     affine = unit.kind == KIND_AFFINE
     regular = unit.kind == KIND_REGULAR
     moved_0 = regular and (mv_x0 != mv[0].x or mv_y0 != mv[0].y)
@@ -220,29 +236,32 @@ def predict_block(
                 if moved_0:
                     stride_0 = interpolate(
                         f, entry_0, component, left, top, columns, rows,
-                        mv_x0, mv_y0, mv[0].x, mv[0].y, kind, False, fr.PREDICTED,
+                        mv_x0, mv_y0, mv[0].x, mv[0].y, kind, False, target_0,
                     )  # fmt: skip
                 elif entry_0 >= 0:
                     stride_0 = predict_from(
                         f, entry_0, component, left, top, columns, rows,
-                        block_x, block_y, mv_x0, mv_y0, kind, fr.PREDICTED,
+                        block_x, block_y, mv_x0, mv_y0, kind, target_0,
                     )  # fmt: skip
                 if moved_1:
                     stride_1 = interpolate(
                         f, entry_1, component, left, top, columns, rows,
-                        mv_x1, mv_y1, mv[1].x, mv[1].y, kind, False, to_1,
+                        mv_x1, mv_y1, mv[1].x, mv[1].y, kind, False, target_1,
                     )  # fmt: skip
                 elif entry_1 >= 0:
                     stride_1 = predict_from(
                         f, entry_1, component, left, top, columns, rows,
-                        block_x, block_y, mv_x1, mv_y1, kind, to_1,
+                        block_x, block_y, mv_x1, mv_y1, kind, target_1,
                     )  # fmt: skip
                 combine(f, component, left, top, columns, rows, entry_0, entry_1, bcw, stride_0, stride_1)
 
 
 @compiled
 def predict_subblocks(f: Frame, x: int, y: int, width: int, height: int) -> None:
-    """Predict a unit with temporal subblocks: each of 8x8 samples has references and vectors in `Frame.motion`."""
+    """Predict a unit with temporal subblocks: each of 8x8 samples has references and vectors in `Frame.motion`.
+
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
+    """
     for top in range(y, y + height, 8):
         for left in range(x, x + width, 8):
             cell: MotionCell = f.motion[top >> 2, left >> 2]
@@ -257,6 +276,8 @@ def predict_subblocks(f: Frame, x: int, y: int, width: int, height: int) -> None
 def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: int, entry_1: int) -> None:
     """Predict an affine unit in subblocks of 4x4 samples whose vectors are in `Frame.motion`.
 
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
+
     Args:
         f: State of the picture.
         x: Column of the unit in luma samples.
@@ -269,17 +290,17 @@ def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: i
     flow_0 = entry_0 >= 0 and ref_pic(f, entry_0).scaled == 0 and flow_differences(f, 0)
     flow_1 = entry_1 >= 0 and ref_pic(f, entry_1).scaled == 0 and flow_differences(f, 1)
     bcw = f.unit.motion.bcw_idx
-    to_1 = SECOND if entry_0 >= 0 else fr.PREDICTED
+    target_0, target_1 = f.scratch.predicted[0], f.scratch.predicted[1 if entry_0 >= 0 else 0]
     for top in range(y, y + height, 4):
         for left in range(x, x + width, 4):
             cell: MotionCell = f.motion[top >> 2, left >> 2]
             stride_0 = stride_1 = 0
             if entry_0 >= 0:
                 mv_x, mv_y = int64(cell.mv[0].x), int64(cell.mv[0].y)
-                stride_0 = predict_subblock(f, entry_0, left, top, mv_x, mv_y, 0, flow_0, fr.PREDICTED)
+                stride_0 = predict_subblock(f, entry_0, left, top, mv_x, mv_y, 0, flow_0, target_0)
             if entry_1 >= 0:
                 mv_x, mv_y = int64(cell.mv[1].x), int64(cell.mv[1].y)
-                stride_1 = predict_subblock(f, entry_1, left, top, mv_x, mv_y, 1, flow_1, to_1)
+                stride_1 = predict_subblock(f, entry_1, left, top, mv_x, mv_y, 1, flow_1, target_1)
             combine(f, 0, left, top, 4, 4, entry_0, entry_1, bcw, stride_0, stride_1)
     if not f.pic.sps_chroma_format_idc:
         return
@@ -300,12 +321,15 @@ def predict_affine(f: Frame, x: int, y: int, width: int, height: int, entry_0: i
 
 @compiled
 def predict_subblock(
-    f: Frame, entry: int, x: int, y: int, mv_x: int, mv_y: int, which: int, flow: bool, to: int
+    f: Frame, entry: int, x: int, y: int, mv_x: int, mv_y: int, which: int, flow: bool, target: Array[int]
 ) -> int:
-    """Predict luma of a 4x4 subblock from one list, with PROF if `flow` is True; return the numbers of a row."""
+    """Predict luma of a 4x4 subblock from one list, with PROF if `flow` is True; return the numbers of a row.
+
+    Part of clause 8.5.6.1, Decoding process for inter blocks.
+    """
     if not flow:
-        return predict_from(f, entry, 0, x, y, 4, 4, x, y, mv_x, mv_y, AFFINE, to)
-    stride = interpolate(f, entry, 0, x, y, 4, 4, mv_x, mv_y, mv_x, mv_y, AFFINE, True, to)
-    whole_border(f, to, stride, 4, 4, mv_x, mv_y, fr.EXTENDED)
-    apply_flow(f, which, to)
+        return predict_from(f, entry, 0, x, y, 4, 4, x, y, mv_x, mv_y, AFFINE, target)
+    stride = interpolate(f, entry, 0, x, y, 4, 4, mv_x, mv_y, mv_x, mv_y, AFFINE, True, target)
+    whole_border(f, target, stride, 4, 4, mv_x, mv_y, f.scratch.bordered[0])
+    apply_flow(f, which, target)
     return 4

@@ -1,6 +1,6 @@
 """Interpolation of reference pictures at fractional positions (H.266 clauses 8.5.6.3.2 to 8.5.6.3.4).
 
-A block of reference samples is copied to `FETCHED` of `Frame.s`, with padding outside the picture. All filters run over
+A block of reference samples is copied to `scratch.fetched`, with padding outside the picture. All filters run over
 whole rows of this block, including its margin, so that each is one loop without branches. Their indices are unsigned:
 numba then omits the check for negative indices, and the loops are vectorised.
 """
@@ -8,18 +8,15 @@ numba then omits the check for negative indices, and the loops are vectorised.
 import numpy as np
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.frame import Frame, clip
+from codecnn.base.records import Array
+from codecnn.vvc.decoder.frame import Frame, U, clip
 from codecnn.vvc.decoder.records import FAULT_REFERENCE, RefPicListEntry
 from codecnn.vvc.intra import CUBIC_FILTER
 
-U = np.uint64
-"""Type of indices of loops over samples."""
-
 REGULAR, HALF_SAMPLE, AFFINE, DOWN_1, DOWN_2, AFFINE_DOWN_1, AFFINE_DOWN_2 = range(7)
-"""Filters of luma: tables 27 (hpelIfIdx 0 and 1) and 30 to 34; DOWN_1 and DOWN_2 are those of scaled references.
+"""Filters of luma: tables 27 (hpelIfIdx 0 and 1) to 32; DOWN_1 and DOWN_2 are those of scaled references.
 
-Of these, chroma has REGULAR, DOWN_1 and DOWN_2 (tables 35 to 37).
+Of these, chroma has REGULAR, DOWN_1 and DOWN_2 (tables 33 to 35).
 """
 
 
@@ -123,26 +120,29 @@ LUMA_FILTERS = np.array(
 )
 """Filters of luma by set, fraction in 1/16 sample and tap, (7, 16, 8)."""
 
-# Tables 25 and 35 have the same filters.
+# Table 25 (fC) and table 33 have the same filters.
 CHROMA_FILTERS = np.array([*[CUBIC_FILTER] * 3, _CHROMA_DOWN_1, _CHROMA_DOWN_2], np.int32)
 """Filters of chroma by set, fraction in 1/32 sample and tap, (5, 32, 4)."""
 
 
 @compiled
-def filter_eight(f: Frame, source: int, step: int, count: int, kind: int, fraction: int, shift: int, to: int) -> None:
-    """Filter `count` numbers of `Frame.s` by eight taps.
+def filter_eight(
+    source: Array[int], first: int, step: int, count: int, kind: int, fraction: int, shift: int, target: Array[int]
+) -> None:
+    """Filter `count` numbers by eight taps.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
 
     Args:
-        f: State of the picture.
-        source: Position of the first tap of the first result.
+        source: Samples, or results of the horizontal filter.
+        first: Position of the first tap of the first result.
         step: Distance of the taps: 1 to filter along rows, the length of a row to filter along columns.
         count: Number of results, which follow each other like the taps of one position.
         kind: Filter set.
         fraction: Fraction in 1/16 sample.
         shift: Right shift of the sums.
-        to: Position of the results.
+        target: The results.
     """
-    s = f.s
     c0, c1, c2, c3 = (
         LUMA_FILTERS[kind, fraction, 0],
         LUMA_FILTERS[kind, fraction, 1],
@@ -155,51 +155,61 @@ def filter_eight(f: Frame, source: int, step: int, count: int, kind: int, fracti
         LUMA_FILTERS[kind, fraction, 6],
         LUMA_FILTERS[kind, fraction, 7],
     )
-    out, t0, t1, t2, t3 = U(to), U(source), U(source + step), U(source + 2 * step), U(source + 3 * step)
-    t4, t5, t6, t7 = U(source + 4 * step), U(source + 5 * step), U(source + 6 * step), U(source + 7 * step)
+    t0, t1, t2, t3 = U(first), U(first + step), U(first + 2 * step), U(first + 3 * step)
+    t4, t5, t6, t7 = U(first + 4 * step), U(first + 5 * step), U(first + 6 * step), U(first + 7 * step)
     for k in range(count):
         i = U(k)
         total = np.int32(
-            c0 * s[t0 + i]
-            + c1 * s[t1 + i]
-            + c2 * s[t2 + i]
-            + c3 * s[t3 + i]
-            + c4 * s[t4 + i]
-            + c5 * s[t5 + i]
-            + c6 * s[t6 + i]
-            + c7 * s[t7 + i]
+            c0 * source[t0 + i]
+            + c1 * source[t1 + i]
+            + c2 * source[t2 + i]
+            + c3 * source[t3 + i]
+            + c4 * source[t4 + i]
+            + c5 * source[t5 + i]
+            + c6 * source[t6 + i]
+            + c7 * source[t7 + i]
         )
-        s[out + i] = total >> shift
+        target[i] = total >> shift
 
 
 @compiled
-def filter_four(f: Frame, source: int, step: int, count: int, kind: int, fraction: int, shift: int, to: int) -> None:
-    """Filter `count` numbers of `Frame.s` by four taps; the arguments are those of `filter_eight`.
+def filter_four(
+    source: Array[int], first: int, step: int, count: int, kind: int, fraction: int, shift: int, target: Array[int]
+) -> None:
+    """Filter `count` numbers by four taps; the arguments are those of `filter_eight`.
+
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
 
     The fraction is in 1/32 sample.
     """
-    s = f.s
     c0, c1, c2, c3 = (
         CHROMA_FILTERS[kind, fraction, 0],
         CHROMA_FILTERS[kind, fraction, 1],
         CHROMA_FILTERS[kind, fraction, 2],
         CHROMA_FILTERS[kind, fraction, 3],
     )
-    out, t0, t1, t2, t3 = U(to), U(source), U(source + step), U(source + 2 * step), U(source + 3 * step)
+    t0, t1, t2, t3 = U(first), U(first + step), U(first + 2 * step), U(first + 3 * step)
     for k in range(count):
         i = U(k)
-        s[out + i] = np.int32(c0 * s[t0 + i] + c1 * s[t1 + i] + c2 * s[t2 + i] + c3 * s[t3 + i]) >> shift
+        total = np.int32(c0 * source[t0 + i] + c1 * source[t1 + i] + c2 * source[t2 + i] + c3 * source[t3 + i])
+        target[i] = total >> shift
 
 
 @compiled
 def ref_pic(f: Frame, entry: int) -> RefPicListEntry:
-    """Return an entry of a reference picture list by 16 * X + refIdxLX."""
+    """Return an entry of a reference picture list by 16 * X + refIdxLX.
+
+    Clause 8.5.6.2, Reference picture selection process.
+    """
     return f.slice.ref_pic_list[entry >> 4 & 1, entry & 15]
 
 
 @compiled
 def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, int, int]:
     """Return the first and last column and the first and last row of a reference that may be used.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
 
     They are those of the picture or, if it is treated as a picture, of the subpicture.
 
@@ -223,7 +233,10 @@ def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, i
 
 @compiled
 def wrapped(x: int, offset: int, width: int) -> int:
-    """Move a column outside of the picture by the wraparound offset (ClipH of clause 5.8); 0 is no wraparound."""
+    """Move a column outside of the picture by the wraparound offset (ClipH); 0 is no wraparound.
+
+    Part of clause 5.8, Mathematical functions.
+    """
     if x < 0:
         return x + offset
     if x > width - 1:
@@ -245,7 +258,10 @@ def fetch(
     window_w: int,
     window_h: int,
 ) -> None:
-    """Copy a block of reference samples, with padding, to FETCHED, row by row.
+    """Copy a block of reference samples, with padding, to `scratch.fetched`, row by row.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
 
     Args:
         f: State of the picture.
@@ -260,11 +276,11 @@ def fetch(
         window_w: Number of columns of these samples.
         window_h: Number of rows of these samples.
     """
-    s, samples, ref = f.s, f.references, ref_pic(f, reference)
+    fetched, samples, ref = f.scratch.fetched, f.references, ref_pic(f, reference)
     if ref.width <= 0:
         f.current.fault = FAULT_REFERENCE
-        for i in range(fr.FETCHED, fr.FETCHED + width * height):
-            s[i] = 1 << (f.pic.bit_depth - 1)
+        for i in range(width * height):
+            fetched[i] = 1 << (f.pic.bit_depth - 1)
         return
     first, stride = ref.start[component], ref.stride[component]
     left, right, top, bottom = sample_bounds(f, reference, component)
@@ -272,9 +288,9 @@ def fetch(
     inside = x >= max(left, window_x) and x + width - 1 <= min(right, last_x)
     if inside and y >= max(top, window_y) and y + height - 1 <= min(bottom, last_y):
         for row in range(height):
-            source, out = U(first + (y + row) * stride + x), U(fr.FETCHED + row * width)
+            source, out = U(first + (y + row) * stride + x), U(row * width)
             for k in range(width):
-                s[out + U(k)] = samples[source + U(k)]
+                fetched[out + U(k)] = samples[source + U(k)]
         return
     sub_x = f.pic.log2_sub_width_c if component else 0
     offset = f.slice.ref_wraparound_offset >> sub_x
@@ -283,15 +299,17 @@ def fetch(
     picture_w = ref.width >> sub_x
     for row in range(height):
         line = first + clip(clip(y + row, window_y, last_y), top, bottom) * stride
-        to = fr.FETCHED + row * width
+        to = row * width
         for column in range(width):
             at = wrapped(clip(x + column, window_x, last_x), offset, picture_w)
-            s[to + column] = samples[line + clip(at, left, right)]
+            fetched[to + column] = samples[line + clip(at, left, right)]
 
 
 @compiled
 def chroma_vector(f: Frame, component: int, mv_x: int, mv_y: int) -> tuple[int, int, int, int]:
-    """Split a vector in 1/16 luma sample into whole samples and fractions of a component (8.5.2.13).
+    """Split a vector in 1/16 luma sample into whole samples and fractions of a component.
+
+    Clause 8.5.2.13, Derivation process for chroma motion vectors.
 
     Returns:
         Whole columns and rows, then fractions of columns and rows in 1/16 sample of luma or 1/32 sample of chroma.
@@ -319,9 +337,13 @@ def interpolate(
     start_y: int,
     kind: int,
     border: bool,
-    to: int,
+    target: Array[int],
 ) -> int:
-    """Predict a block from a reference of the size of the picture, with 14 bits of precision (8.5.6.3).
+    """Predict a block from a reference of the size of the picture, with 14 bits of precision.
+
+    Clause 8.5.6.3.1, Fractional sample interpolation process.
+    Clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Clause 8.5.6.3.4, Chroma sample interpolation process.
 
     Args:
         f: State of the picture.
@@ -337,12 +359,12 @@ def interpolate(
         start_y: Vertical vector before its refinement.
         kind: Filter set.
         border: Fetch all samples around the block, also those that the filters do not need, for `whole_border`.
-        to: Position of the result in `Frame.s`.
+        target: The result.
 
     Returns:
         Number of columns of a row of the result.
     """
-    s = f.s
+    fetched, half_filtered = f.scratch.fetched[:], f.scratch.half_filtered[:]
     taps = 4 if component else 8
     before = taps // 2 - 1
     whole_x, whole_y, fraction_x, fraction_y = chroma_vector(f, component, mv_x, mv_y)
@@ -357,7 +379,7 @@ def interpolate(
         window_w, window_h = width + taps - 1, height + taps - 1
     fetch(f, reference, component, left, top, columns, rows, window_x, window_y, window_w, window_h)
     first_shift = min(4, f.pic.bit_depth - 8)
-    at = fr.FETCHED
+    at = 0
     if across and not fraction_x:
         at += before
     if down and not fraction_y:
@@ -366,55 +388,60 @@ def interpolate(
     count = height * columns - across
     if not fraction_x and not fraction_y:
         shift = max(2, 14 - f.pic.bit_depth)
-        source, out = U(at), U(to)
+        source = U(at)
         for k in range(count):
-            s[out + U(k)] = s[source + U(k)] << shift
+            target[U(k)] = fetched[source + U(k)] << shift
     elif component:
         if not fraction_y:
-            filter_four(f, at, 1, count, kind, fraction_x, first_shift, to)
+            filter_four(fetched, at, 1, count, kind, fraction_x, first_shift, target)
         elif not fraction_x:
-            filter_four(f, at, columns, count, kind, fraction_y, first_shift, to)
+            filter_four(fetched, at, columns, count, kind, fraction_y, first_shift, target)
         else:
-            filter_four(f, at, 1, rows * columns - across, kind, fraction_x, first_shift, fr.HALF_FILTERED)
-            filter_four(f, fr.HALF_FILTERED, columns, count, kind, fraction_y, 6, to)
+            filter_four(fetched, at, 1, rows * columns - across, kind, fraction_x, first_shift, half_filtered)
+            filter_four(half_filtered, 0, columns, count, kind, fraction_y, 6, target)
     elif not fraction_y:
-        filter_eight(f, at, 1, count, kind, fraction_x, first_shift, to)
+        filter_eight(fetched, at, 1, count, kind, fraction_x, first_shift, target)
     elif not fraction_x:
-        filter_eight(f, at, columns, count, kind, fraction_y, first_shift, to)
+        filter_eight(fetched, at, columns, count, kind, fraction_y, first_shift, target)
     else:
-        filter_eight(f, at, 1, rows * columns - across, kind, fraction_x, first_shift, fr.HALF_FILTERED)
-        filter_eight(f, fr.HALF_FILTERED, columns, count, kind, fraction_y, 6, to)
+        filter_eight(fetched, at, 1, rows * columns - across, kind, fraction_x, first_shift, half_filtered)
+        filter_eight(half_filtered, 0, columns, count, kind, fraction_y, 6, target)
     return columns
 
 
 @compiled
-def whole_border(f: Frame, source: int, stride: int, width: int, height: int, mv_x: int, mv_y: int, to: int) -> None:
-    """Copy a luma prediction and put a border of whole samples around it, for gradients (8.5.6.3.3).
+def whole_border(
+    f: Frame, prediction: Array[int], stride: int, width: int, height: int, mv_x: int, mv_y: int, target: Array[int]
+) -> None:
+    """Copy a luma prediction and put a border of whole samples around it, for gradients.
 
-    The prediction must be the last result of `interpolate` with `border`, whose samples are still at FETCHED.
+    Clause 8.5.6.3.3, Luma integer sample fetching process.
+
+    The prediction must be the last result of `interpolate` with `border`, whose samples are still in
+    `scratch.fetched`.
 
     Args:
         f: State of the picture.
-        source: Position of the prediction in `Frame.s`.
+        prediction: The prediction.
         stride: Number of columns of its rows.
         width: Width of the block.
         height: Height of the block.
         mv_x: Horizontal vector; the border comes from the whole sample next to it.
         mv_y: Vertical vector.
-        to: Position of the result, rows of `width` + 2 numbers.
+        target: The result, rows of `width` + 2 numbers.
     """
-    s = f.s
+    fetched = f.scratch.fetched
     shift = max(2, 14 - f.pic.bit_depth)
     columns = width + 7
     # Position (-1, -1) of the nearest whole samples in the block with its margin of three samples.
-    corner = fr.FETCHED + (2 + ((mv_y & 15) >> 3)) * columns + 2 + ((mv_x & 15) >> 3)
+    corner = (2 + ((mv_y & 15) >> 3)) * columns + 2 + ((mv_x & 15) >> 3)
     last = (height + 1) * (width + 2)
     for i in range(width + 2):
-        s[to + i] = s[corner + i] << shift
-        s[to + last + i] = s[corner + (height + 1) * columns + i] << shift
+        target[i] = fetched[corner + i] << shift
+        target[last + i] = fetched[corner + (height + 1) * columns + i] << shift
     for row in range(height):
-        out = to + (row + 1) * (width + 2)
-        s[out] = s[corner + (row + 1) * columns] << shift
-        s[out + width + 1] = s[corner + (row + 1) * columns + width + 1] << shift
+        out = (row + 1) * (width + 2)
+        target[out] = fetched[corner + (row + 1) * columns] << shift
+        target[out + width + 1] = fetched[corner + (row + 1) * columns + width + 1] << shift
         for i in range(width):
-            s[out + 1 + i] = s[source + row * stride + i]
+            target[out + 1 + i] = prediction[row * stride + i]

@@ -13,6 +13,7 @@ from codecnn.vvc.decoder import alf, sao
 from codecnn.vvc.decoder import deblocking as db
 from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
 from codecnn.vvc.decoder.plane_memory import PlaneMemory
+from codecnn.vvc.decoder.records import EDGE
 from codecnn.vvc.syntax import COMPILATION, LumaMapping, ParsedPicture, inverse_map
 from codecnn.vvc.syntax import state as st
 
@@ -51,8 +52,8 @@ class PictureFilters:
     is one row behind deblocking, and ALF one row behind SAO, until the last row is there.
 
     Attributes:
-        edges: Edges that deblocking filters, see `deblocking.LUMA_V`, shape (4, rows, columns), a cell for each 4x4
-            luma samples.
+        edges: Left and upper edges that deblocking filters, elements of type EDGE, shape (2, rows, columns), a cell
+            for each 4x4 luma samples.
         unfiltered: Y, Cb and Cr before the filters; luma is that after the inverse luma mapping.
         filtered: The planes after each filter; a filter that changes nothing has the same arrays as the one before.
     """
@@ -81,7 +82,7 @@ class PictureFilters:
         self._picture, self._frame, self._ctbs, self._mapped = picture, frame, ctbs, planes[0]
         mapped = any(part.header.sh_lmcs_used_flag for part in picture.slices)
         self.unfiltered = [np.empty_like(planes[0]) if mapped else planes[0], *planes[1:]]
-        self.edges = np.zeros((4, *frame.known.shape), np.int32)
+        self.edges = np.zeros((2, *frame.known.shape), EDGE)
         self._slices = _deblocking_of_slices(picture)
         self._near = usable_ctus(picture, ctbs[st.CTB_REGION])
         self._strengths = filtered or strengths
@@ -100,6 +101,8 @@ class PictureFilters:
 
     def advance(self, rows: int, mappings: Mapping[int, LumaMapping]) -> None:
         """Filter what the first rows of CTUs suffice for.
+
+        Clause 8.8.1, In-loop filter process.
 
         Args:
             rows: Number of rows of CTUs that are reconstructed, counted from the upper edge of the picture.
@@ -133,7 +136,10 @@ class PictureFilters:
             self.unfiltered[0][area] = inverse_mapped(self._mapped[area], regions, mappings, depth)
 
     def _derive_edges(self, first: int, last: int) -> None:
-        """Derive the edges in rows of CTUs."""
+        """Derive the edges in rows of CTUs.
+
+        Part of clause 8.8.3.1, Deblocking filter process.
+        """
         f, (top, bottom) = self._frame, self._cells(first, last)
         with compiled_once(db.derive_edges, *COMPILATION):
             db.derive_edges(f.pic, f.slice, f.known, f.motion, self._slices, self.edges, top, bottom)
@@ -151,13 +157,17 @@ class PictureFilters:
             rows = self._rows_of(component, first, last)
             plane[rows] = self.unfiltered[component][rows]
         top, bottom = self._cells(first, last)
-        if self.edges[:, top:bottom].any():
+        edges = self.edges[:, top:bottom]
+        if edges["bs"].any() or edges["bs_c"].any():
             y, u, v = (plane.reshape(-1) for plane in (dbf[0], dbf[-2 % len(dbf)], dbf[-1]))
             with compiled_once(db.deblock, *COMPILATION):
                 db.deblock(frame.pic, frame.known, self._slices, self.edges, y, u, v, top, bottom)
 
     def _apply_sao(self, component: int, first: int, last: int) -> None:
-        """Apply SAO to rows of CTUs of a component."""
+        """Apply SAO to rows of CTUs of a component.
+
+        Part of clause 8.8.4.1, Sample adaptive offset process.
+        """
         source, target = self.filtered.dbf[component], self.filtered.sao[component]
         if target is source or first == last:
             return
@@ -168,7 +178,10 @@ class PictureFilters:
             sao.offset_samples(source, target, offsets, self._near, layout, first, last)
 
     def _apply_alf(self, first: int, last: int) -> None:
-        """Apply ALF and cross-component ALF to rows of CTUs."""
+        """Apply ALF and cross-component ALF to rows of CTUs.
+
+        Part of clause 8.8.5.1, Adaptive loop filter process.
+        """
         after_sao, rec = self.filtered.sao, self.filtered.rec
         tables, rectangles = self._tables, self._rectangles
         if tables is None or rectangles is None or first == last:
@@ -192,6 +205,8 @@ def inverse_mapped(
     plane: Plane, regions: npt.NDArray[np.int32], mappings: Mapping[int, LumaMapping], bit_depth: int
 ) -> Plane:
     """Invert the luma mapping of samples.
+
+    Clause 8.8.2.2, Inverse mapping process for a luma sample.
 
     Args:
         plane: Luma samples, shape (h, w).
@@ -227,6 +242,9 @@ def _deblocking_of_slices(picture: ParsedPicture) -> Records:
 
 def usable_ctus(picture: ParsedPicture, regions: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
     """Determine which CTUs around each CTU its SAO and ALF may use.
+
+    Part of clause 8.8.4.2, CTB modification process.
+    Part of clause 8.8.5.5, ALF boundary position derivation process.
 
     Args:
         picture: The picture.
@@ -281,7 +299,10 @@ def _virtual_boundaries(picture: ParsedPicture) -> tuple[tuple[int, ...], tuple[
 
 
 def _clipping_values(indices: npt.NDArray[np.int32], bit_depth: int) -> npt.NDArray[np.int32]:
-    """Return the clipping values (AlfClip) of clipping indices (table 8 of clause 7.4.3.18)."""
+    """Return the clipping values (AlfClip) of clipping indices (table 8).
+
+    Part of clause 7.4.3.18, Adaptive loop filter data semantics.
+    """
     return np.array([1 << bit_depth, *(1 << (bit_depth - 1 - 2 * i) for i in range(1, 4))], np.int32)[indices]
 
 
@@ -329,7 +350,9 @@ class _AlfTables:
 
 
 def _rectangles(picture: ParsedPicture, ctbs: st.CtbMaps, near: npt.NDArray[np.int64], tables: _AlfTables) -> Records:
-    """List the rectangles that ALF filters (clause 8.8.5.1): CTUs, divided at virtual boundaries.
+    """List the rectangles that ALF filters: CTUs, divided at virtual boundaries.
+
+    Clause 8.8.5.5, ALF boundary position derivation process.
 
     Args:
         picture: The picture.

@@ -1,12 +1,15 @@
 """Luma mapping with chroma scaling in reconstruction (H.266 clauses 7.4.3.19, 8.7.5.2 and 8.7.5.3)."""
 
 from codecnn.base.compiled import compiled
+from codecnn.base.records import Array
 from codecnn.vvc.decoder.frame import Frame, clip, residual_limit
 
 
 @compiled
 def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int:
-    """Derive varScale (8.7.5.3) of a chroma block from the mean luma next to its block of 64x64.
+    """Derive varScale of a chroma block from the mean luma next to its block of 64x64.
+
+    Clause 8.7.5.3, Picture reconstruction with luma dependent chroma residual scaling process for chroma samples.
 
     For a coding unit that is larger than 64x64, the luma next to the whole unit counts.
 
@@ -50,19 +53,24 @@ def chroma_scale(f: Frame, x: int, y: int, cu_width: int, cu_height: int) -> int
 
 
 @compiled
-def scale_residual(f: Frame, at: int, count: int, scale: int) -> None:
-    """Scale `count` chroma residuals at `at` of `Frame.s` ((1237) and (1238))."""
-    s = f.s
+def scale_residual(f: Frame, residual: Array[int], count: int, scale: int) -> None:
+    """Scale the first `count` numbers of a chroma residual.
+
+    Part of clause 8.7.5.3, Picture reconstruction with luma dependent chroma residual scaling process for chroma
+    samples.
+    """
     peak, limit = (1 << f.pic.bit_depth) - 1, residual_limit(f)
-    for i in range(at, at + count):
-        value = clip(s[i], -peak - 1, peak)
+    for i in range(count):
+        value = clip(residual[i], -peak - 1, peak)
         magnitude = (abs(value) * scale + 1024) >> 11
-        s[i] = clip(-magnitude if value < 0 else magnitude, -limit, limit - 1)
+        residual[i] = clip(-magnitude if value < 0 else magnitude, -limit, limit - 1)
 
 
 @compiled
 def map_luma(f: Frame, x: int, y: int, width: int, height: int) -> None:
-    """Map the luma prediction of an inter block forward (8.7.5.2), in place.
+    """Map the luma prediction of an inter block forward, in place.
+
+    Clause 8.7.5.2, Picture reconstruction with mapping process for luma samples.
 
     Args:
         f: State of the picture.

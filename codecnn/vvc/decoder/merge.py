@@ -15,7 +15,10 @@ from codecnn.vvc.decoder.temporal_motion import scale_factor, scaled, temporal_v
 
 @compiled
 def mergeable(f: Frame, x: int, y: int) -> bool:
-    """Return True if the unit may merge with the inter unit at (x, y), which must be in another merge region."""
+    """Return True if the unit may merge with the inter unit at (x, y), which must be in another merge region.
+
+    Part of clause 8.5.2.3, Derivation process for spatial merging candidates.
+    """
     level = f.slice.log2_par_mrg_level
     if f.unit.x >> level == x >> level and f.unit.y >> level == y >> level:
         return False
@@ -24,7 +27,9 @@ def mergeable(f: Frame, x: int, y: int) -> bool:
 
 @compiled
 def merge_candidates(f: Frame, last: int) -> None:
-    """Derive mergeCandList up to index `last` (8.5.2.2).
+    """Derive mergeCandList up to index `last`.
+
+    Clause 8.5.2.2, Derivation process for luma motion vectors for merge mode.
 
     Args:
         f: State of the picture; the result is `f.candidates.merge_cand_list`.
@@ -49,7 +54,10 @@ def merge_candidates(f: Frame, last: int) -> None:
 
 @compiled
 def zero_candidates(f: Frame, count: int, last: int) -> None:
-    """Fill mergeCandList from index `count` to `last` with zero vectors to one reference picture after the other."""
+    """Fill mergeCandList from index `count` to `last` with zero vectors to one reference picture after the other.
+
+    Clause 8.5.2.5, Derivation process for zero motion vector merging candidates.
+    """
     merge = f.candidates.merge_cand_list
     num_ref_idx = f.slice.num_ref_idx_active[0]
     if f.slice.is_b:
@@ -64,7 +72,9 @@ def zero_candidates(f: Frame, count: int, last: int) -> None:
 
 @compiled
 def spatial_candidates(f: Frame) -> int:
-    """Derive the merge candidates B1, A1, B0, A0 and B2 (8.5.2.3).
+    """Derive the merge candidates B1, A1, B0, A0 and B2.
+
+    Clause 8.5.2.3, Derivation process for spatial merging candidates.
 
     Args:
         f: State of the picture. The motion of A1 and B1 is kept in `f.candidates`, without reference pictures if they
@@ -108,7 +118,10 @@ def spatial_candidates(f: Frame) -> int:
 
 @compiled
 def temporal_candidate(f: Frame, candidate: Motion) -> bool:
-    """Derive the temporal merge candidate Col; return True if it exists (availableFlagCol)."""
+    """Derive the temporal merge candidate Col; return True if it exists (availableFlagCol).
+
+    Part of clause 8.5.2.2, Derivation process for luma motion vectors for merge mode.
+    """
     clear_candidate(candidate)
     exists = False
     for list_x in range(1 + f.slice.is_b):
@@ -120,7 +133,9 @@ def temporal_candidate(f: Frame, candidate: Motion) -> bool:
 
 @compiled
 def history_candidates(f: Frame, count: int) -> int:
-    """Append candidates of HmvpCandList, the last one first, to mergeCandList (8.5.2.6).
+    """Append candidates of HmvpCandList, the last one first, to mergeCandList.
+
+    Clause 8.5.2.6, Derivation process for history-based merging candidates.
 
     One place is left free. The last two candidates are compared with A1 and B1.
 
@@ -145,7 +160,9 @@ def history_candidates(f: Frame, count: int) -> int:
 
 @compiled
 def average_candidate(first: Motion, second: Motion, average: Motion) -> None:
-    """Derive the pairwise average candidate (8.5.2.4).
+    """Derive the pairwise average candidate.
+
+    Clause 8.5.2.4, Derivation process for pairwise average merging candidate.
 
     Args:
         first: Candidate 0 of mergeCandList, p0Cand.
@@ -170,13 +187,19 @@ def average_candidate(first: Motion, second: Motion, average: Motion) -> None:
 
 @compiled
 def halved(total: int) -> int:
-    """Return half of a component of a vector, rounded towards zero."""
+    """Return half of a component of a vector, rounded towards zero.
+
+    Part of clause 8.5.2.4, Derivation process for pairwise average merging candidate.
+    Part of clause 8.5.5.9, Derivation process for motion vector arrays from affine control point motion vectors.
+    """
     return (total + 1 - int(total >= 0)) >> 1
 
 
 @compiled
 def add_difference(f: Frame, motion: Motion, mmvd_distance_idx: int, mmvd_direction_idx: int) -> None:
-    """Add mMvdL0 and mMvdL1 of merge with vector differences to the motion of a merge candidate (8.5.2.7).
+    """Add mMvdL0 and mMvdL1 of merge with vector differences to the motion of a merge candidate.
+
+    Clause 8.5.2.7, Derivation process for merge motion vector difference.
 
     Args:
         f: State of the picture.

@@ -16,7 +16,9 @@ from codecnn.vvc.decoder.subblock_merge import merged_subblock_motion
 
 @compiled
 def derive_motion(f: Frame) -> None:
-    """Derive the motion of the current inter unit from its syntax elements (8.5.1).
+    """Derive the motion of the current inter unit from its syntax elements.
+
+    Clause 8.5.2.1, Derivation process for motion vector components and reference indices.
 
     Sets `f.unit` and the cells of `f.motion` over the unit. `f.current` and `f.slice` must be set, earlier units
     must be marked in `Frame.known`. The cells are -1 at the beginning of a picture; intra, IBC and palette units do not
@@ -54,7 +56,10 @@ def derive_motion(f: Frame) -> None:
 
 @compiled
 def begin_row(f: Frame) -> None:
-    """Set NumHmvpCand to 0 at the first inter unit of a row of CTUs of a tile (7.3.11.1)."""
+    """Set NumHmvpCand to 0 at the first inter unit of a row of CTUs of a tile.
+
+    Part of clause 7.3.11.1, General slice data syntax.
+    """
     candidates = f.candidates
     row = f.unit.y >> f.pic.ctb_log2_size_y
     if candidates.hmvp_region != f.current.region or candidates.hmvp_ctb_row != row:
@@ -63,7 +68,9 @@ def begin_row(f: Frame) -> None:
 
 @compiled
 def merged_motion(f: Frame) -> None:
-    """Derive the motion of a unit with regular merge, merge with vector differences or CIIP (8.5.2.2).
+    """Derive the motion of a unit with regular merge, merge with vector differences or CIIP.
+
+    Part of clause 8.5.2.2, Derivation process for luma motion vectors for merge mode.
 
     Bi-prediction of a unit of 8x4 or 4x8 samples becomes prediction from L0.
 
@@ -83,7 +90,9 @@ def merged_motion(f: Frame) -> None:
 
 @compiled
 def update_history(f: Frame, motion: Motion) -> None:
-    """Append `motion` to HmvpCandList, or move it to the end if it is in the list (8.5.2.16).
+    """Append `motion` to HmvpCandList, or move it to the end if it is in the list.
+
+    Clause 8.5.2.16, Updating process for the history-based motion vector predictor candidate list.
 
     Units inside one merge estimation region are left out, so that its units can be derived in parallel.
 

@@ -8,14 +8,20 @@ from codecnn.vvc.decoder.references import available
 
 @compiled
 def same_picture(f: Frame, list_a: int, ref_idx_a: int, list_b: int, ref_idx_b: int) -> bool:
-    """Return True if RefPicList[list_a][ref_idx_a] and RefPicList[list_b][ref_idx_b] are the same picture."""
+    """Return True if RefPicList[list_a][ref_idx_a] and RefPicList[list_b][ref_idx_b] are the same picture.
+
+    Part of clause 8.5.2.10.
+    """
     lists = f.slice.ref_pic_list
     return bool(lists[list_a, ref_idx_a].poc == lists[list_b, ref_idx_b].poc)
 
 
 @compiled
 def inter_at(f: Frame, x: int, y: int) -> bool:
-    """Return True if the luma sample (x, y) is available (6.4.4) and belongs to an inter unit."""
+    """Return True if the luma sample (x, y) is available and belongs to an inter unit.
+
+    Part of clause 6.4.4, Derivation process for neighbouring block availability.
+    """
     if not available(f, 0, x, y, f.unit.x >> f.pic.ctb_log2_size_y):
         return False
     cell: MotionCell = f.motion[y >> 2, x >> 2]
@@ -52,7 +58,10 @@ def clear_candidate(motion: Motion) -> None:
 
 @compiled
 def same_motion(a: Motion, b: Motion) -> bool:
-    """Return True if two candidates have the same motion vectors and the same reference indices."""
+    """Return True if two candidates have the same motion vectors and the same reference indices.
+
+    Part of clause 8.5.2.3, Derivation process for spatial merging candidates.
+    """
     for i in range(2):
         if a.ref_idx[i] != b.ref_idx[i]:
             return False
@@ -64,6 +73,8 @@ def same_motion(a: Motion, b: Motion) -> bool:
 @compiled
 def store_block(f: Frame, motion: Motion, left: int, top: int, right: int, bottom: int) -> None:
     """Store `motion` in the cells of a block.
+
+    Part of clause 8.5.1, General decoding process for coding units coded in inter prediction mode.
 
     Args:
         f: State of the picture.
@@ -83,7 +94,7 @@ def store_block(f: Frame, motion: Motion, left: int, top: int, right: int, botto
             cell: MotionCell = f.motion[row, column]
             for i in range(2):
                 cell.mv[i].x, cell.mv[i].y = motion.mv[i].x, motion.mv[i].y
-                cell.dmvr_mv[i].x, cell.dmvr_mv[i].y = motion.mv[i].x, motion.mv[i].y
+                cell.mv_dmvr[i].x, cell.mv_dmvr[i].y = motion.mv[i].x, motion.mv[i].y
                 cell.ref_idx[i] = motion.ref_idx[i]
             cell.slot[0], cell.slot[1] = slot_0, slot_1
             cell.bcw_idx, cell.hpel_if_idx = motion.bcw_idx, motion.hpel_if_idx
@@ -91,7 +102,10 @@ def store_block(f: Frame, motion: Motion, left: int, top: int, right: int, botto
 
 @compiled
 def store_unit(f: Frame) -> None:
-    """Store position, size, motion model and control point vectors of the current unit in its cells."""
+    """Store position, size, motion model and control point vectors of the current unit in its cells.
+
+    Part of clause 8.5.1, General decoding process for coding units coded in inter prediction mode.
+    """
     unit = f.unit
     model = 0
     if unit.kind == KIND_AFFINE:

@@ -13,20 +13,29 @@ PRED_L0, PRED_L1, PRED_BI = range(3)
 
 @compiled
 def rounded(value: int, shift: int) -> int:
-    """Round a component of a vector to a multiple of 1 << `shift` (8.5.2.14)."""
+    """Round a component of a vector to a multiple of 1 << `shift`.
+
+    Clause 8.5.2.14, Rounding process for motion vectors.
+    """
     half = (1 << shift) >> 1
     return ((value + half - int(value >= 0 and shift > 0)) >> shift) << shift
 
 
 @compiled
 def wrapped(value: int) -> int:
-    """Wrap a component of a vector around at 18 bits."""
+    """Wrap a component of a vector around at 18 bits.
+
+    Part of clause 8.5.2.1, Derivation process for motion vector components and reference indices.
+    Part of clause 8.5.5.1, Derivation process for subblock motion vector components and reference indices.
+    """
     return ((value + 131072) & 262143) - 131072
 
 
 @compiled
 def predicted_motion(f: Frame) -> None:
-    """Derive the motion of a unit with coded vector differences and without affine model (8.5.2.1).
+    """Derive the motion of a unit with coded vector differences and without affine model.
+
+    Part of clause 8.5.2.1, Derivation process for motion vector components and reference indices.
 
     Args:
         f: State of the picture; the result is `f.unit.motion`.
@@ -50,7 +59,10 @@ def predicted_motion(f: Frame) -> None:
 
 @compiled
 def set_references(f: Frame, motion: Motion) -> None:
-    """Set the reference indices of `motion` to those of a unit without merge, and the rest to 0."""
+    """Set the reference indices of `motion` to those of a unit without merge, and the rest to 0.
+
+    Part of clause 8.5.2.1, Derivation process for motion vector components and reference indices.
+    """
     cu = coding_unit(f)
     inter_pred_idc = cu.inter_pred_idc
     clear_candidate(motion)
@@ -64,7 +76,9 @@ def set_references(f: Frame, motion: Motion) -> None:
 
 @compiled
 def symmetric_reference(f: Frame, list_x: int) -> int:
-    """Derive RefIdxSymL0 or RefIdxSymL1 (8.3.5): the nearest picture before the current one in L0 and after it in L1.
+    """Derive RefIdxSymL0 or RefIdxSymL1: the nearest picture before the current one in L0 and after it in L1.
+
+    Clause 8.3.5, Decoding process for symmetric motion vector difference reference indices.
 
     If there is no such pair, it is the nearest picture after the current one in L0 and before it in L1.
     """
@@ -78,7 +92,10 @@ def symmetric_reference(f: Frame, list_x: int) -> int:
 
 @compiled
 def nearest(f: Frame, list_x: int, before: bool) -> int:
-    """Return the index of the nearest short-term picture of a list before or after the current one, or -1."""
+    """Return the index of the nearest short-term picture of a list before or after the current one, or -1.
+
+    Part of clause 8.3.5, Decoding process for symmetric motion vector difference reference indices.
+    """
     best, best_distance = -1, 0
     for ref_idx in range(f.slice.num_ref_idx_active[list_x]):
         ref = f.slice.ref_pic_list[list_x, ref_idx]
@@ -92,7 +109,10 @@ def nearest(f: Frame, list_x: int, before: bool) -> int:
 
 @compiled
 def predict_vector(f: Frame, list_x: int, ref_idx: int, mvp_flag: int, amvr_shift: int, mv: MotionVector) -> None:
-    """Derive mvpLX, the predictor of a motion vector (8.5.2.8, 8.5.2.9).
+    """Derive mvpLX, the predictor of a motion vector.
+
+    Clause 8.5.2.8, Derivation process for luma motion vector prediction.
+    Clause 8.5.2.9.
 
     Args:
         f: State of the picture.
@@ -136,7 +156,10 @@ def predict_vector(f: Frame, list_x: int, ref_idx: int, mvp_flag: int, amvr_shif
 
 @compiled
 def keep_predictor(f: Frame, count: int, amvr_shift: int) -> int:
-    """Round `f.candidates.mv` and append it to mvpListLX of `count` vectors; return the new number."""
+    """Round `f.candidates.mv` and append it to mvpListLX of `count` vectors; return the new number.
+
+    Part of clause 8.5.2.9.
+    """
     mv, mvp = f.candidates.mv, f.candidates.mvp_list[count]
     mvp.x, mvp.y = rounded(mv.x, amvr_shift), rounded(mv.y, amvr_shift)
     return count + 1
@@ -144,7 +167,9 @@ def keep_predictor(f: Frame, count: int, amvr_shift: int) -> int:
 
 @compiled
 def spatial_vector(f: Frame, list_x: int, ref_idx: int, x: int, y: int, mv: MotionVector) -> bool:
-    """Derive the vector of the block at (x, y) to the same reference picture (8.5.2.10).
+    """Derive the vector of the block at (x, y) to the same reference picture.
+
+    Clause 8.5.2.10.
 
     It is that of the same list or else of the other one.
 

@@ -16,7 +16,6 @@ from codecnn.base.records import Records
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder import records as rc
 from codecnn.vvc.decoder.coding_units import reconstruct_units
-from codecnn.vvc.decoder.deblocking import LUMA_H, LUMA_V
 from codecnn.vvc.decoder.initialise import new_frame, put_slice
 from codecnn.vvc.decoder.loop_filters import FilteredPlanes, PictureFilters, inverse_mapped
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
@@ -135,7 +134,7 @@ class Reconstruction:
             return self._motion(kind, int(suffix[1]))
         if kind == "bs":
             assert self.filters is not None
-            strengths = self.filters.edges[LUMA_V if suffix == "v" else LUMA_H] & 3
+            strengths = self.filters.edges["bs"][rc.EDGE_VER if suffix == "v" else rc.EDGE_HOR]
             return np.repeat(np.repeat(strengths, 4, 0), 4, 1)[self._inside(0)].astype(np.uint16)
         component = "yuv".index(suffix)
         plane = self.images[kind][component]
@@ -241,6 +240,8 @@ def reconstruct_picture(
     strengths: bool = False,
 ) -> Reconstruction:
     """Reconstruct the coding units of one picture, and let the in-loop filters follow in the worker.
+
+    Clause 8.1.2, Decoding process for a coded picture.
 
     Args:
         picture: The picture.

@@ -75,6 +75,8 @@ class PictureBuffer:
     def begin(self, picture: ParsedPicture) -> tuple[int, ...]:
         """Mark the reference pictures of a picture before it is decoded, and generate missing ones.
 
+        Clause 8.3.3, Decoding process for reference picture marking.
+
         Args:
             picture: The picture.
 
@@ -112,6 +114,8 @@ class PictureBuffer:
 
     def put_references(self, s: SliceValues, part: Slice, picture: ParsedPicture) -> Records:
         """Set the reference picture lists of a slice.
+
+        Part of clause 8.3.2, Decoding process for reference picture lists construction.
 
         Args:
             s: Values of the slice.
@@ -192,7 +196,10 @@ class PictureBuffer:
         return slot
 
     def _generate(self, picture: ParsedPicture, poc: int) -> None:
-        """Generate a missing reference picture (8.3.4.2): all samples are half the range, and it has no motion."""
+        """Generate a missing reference picture: all samples are half the range, and it has no motion.
+
+        Clause 8.3.4.2, Generation of one unavailable picture.
+        """
         sps, pps = picture.sps, picture.pps
         height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples
         chroma = (height >> sps.log2_sub_height_c, width >> sps.log2_sub_width_c)
@@ -231,7 +238,9 @@ def _copy(planes: Sequence[Plane], samples: npt.NDArray[np.uint16]) -> None:
 
 
 def _scale(reference: int, current: int) -> int:
-    """Return RefPicScale (8.3.2) of a width or height of the scaling windows of a reference and the current picture.
+    """Return RefPicScale of a width or height of the scaling windows of a reference and the current picture.
+
+    Part of clause 8.3.2, Decoding process for reference picture lists construction.
 
     A window of a damaged stream may be empty or too large, so the scale is limited to the range of the standard.
     """

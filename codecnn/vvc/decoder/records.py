@@ -122,7 +122,7 @@ class InterUnit(Record):
         motion_model_idc: MotionModelIdc, 0 for translation, 1 or 2 for affine motion of four or six parameters.
         cp_mv: Control point vectors cpMvL0 and cpMvL1, of the upper left, upper right and lower left corner.
         merge_gpm_partition_idx: merge_gpm_partition_idx.
-        part_list: With geometric partitions: predListFlagA and predListFlagB, the lists of part 0 and 1.
+        pred_list_flag: predListFlagA and predListFlagB: with geometric partitions the lists of part 0 and 1.
     """
 
     x: int
@@ -138,7 +138,7 @@ class InterUnit(Record):
     motion_model_idc: int
     cp_mv: Annotated[Array[MotionVector], 2, 3]
     merge_gpm_partition_idx: int
-    part_list: Annotated[Array[int], 2]
+    pred_list_flag: Annotated[Array[int], 2]
 
 
 KIND_REGULAR, KIND_AFFINE, KIND_TEMPORAL_SUBBLOCKS, KIND_GEOMETRIC = range(4)
@@ -340,6 +340,77 @@ class SliceValues(Record):
     sps_chroma_horizontal_collocated_flag: int
 
 
+INTER_BLOCK = 72 * 72
+"""Numbers of a block of inter prediction: 64x64 samples and the neighbours that a filter of eight taps needs."""
+
+
+class Scratch(Record):
+    """Memory for the samples and coefficients of the current block, row by row; its numbers are int32.
+
+    Attributes:
+        coefficients: Scaled transform coefficients d.
+        half_transformed: Results of the first stage of a transform (e, g), or of LFNST.
+        residuals: Residuals of Y, Cb and Cr.
+        reference: Reference samples of an intra block from the bottom left over the corner to the top right: unfiltered
+            ones (refUnfilt), then filtered ones (p).
+        main_reference: ref of an angular mode.
+        cclm_luma: Luma of the pairs that the linear model is derived from (pSelDsY).
+        cclm_chroma: Their chroma (pSelC).
+        mip_input: pTemp, then p of matrix-based prediction.
+        fetched: Samples of a reference picture, or rows of a scaled one after the horizontal filter.
+        half_filtered: Results of the horizontal filter.
+        predicted: predSamplesL0 and predSamplesL1 with 14 bits, with the margin of the filters in each row.
+        bordered: predSamplesL0 and predSamplesL1 with a border of one sample.
+        diff_mv: diffMvL0 and diffMvL1 of PROF, horizontal and vertical, of the samples of a 4x4 subblock.
+        gradient_sum: tempH and tempV of BDOF, with a border of one sample like the following.
+        gradient_difference: gradientHL0 - gradientHL1 and gradientVL0 - gradientVL1 of BDOF.
+        sample_difference: diff of BDOF.
+        flow_terms: The terms of each sample that sGx2, sGy2, sGxGy, sGxdI and sGydI of BDOF add up.
+        flow_columns: Sums of the terms in six rows by column.
+        flow: vx and vy of BDOF by column.
+    """
+
+    coefficients: Annotated[Array[int], 64 * 64]
+    half_transformed: Annotated[Array[int], 64 * 64]
+    residuals: Annotated[Array[Array[int]], 3, 64 * 64]
+    reference: Annotated[Array[Array[int]], 2, 640]
+    main_reference: Annotated[Array[int], 1280]
+    cclm_luma: Annotated[Array[int], 4]
+    cclm_chroma: Annotated[Array[int], 4]
+    mip_input: Annotated[Array[int], 8]
+    fetched: Annotated[Array[int], 2 * INTER_BLOCK]
+    half_filtered: Annotated[Array[int], INTER_BLOCK]
+    predicted: Annotated[Array[Array[int]], 2, INTER_BLOCK]
+    bordered: Annotated[Array[Array[int]], 2, 18 * 18]
+    diff_mv: Annotated[Array[int], 2, 2, 16]
+    gradient_sum: Annotated[Array[Array[int]], 2, 18 * 18]
+    gradient_difference: Annotated[Array[Array[int]], 2, 18 * 18]
+    sample_difference: Annotated[Array[int], 18 * 18]
+    flow_terms: Annotated[Array[Array[int]], 5, 18 * 18]
+    flow_columns: Annotated[Array[Array[int]], 5, 18]
+    flow: Annotated[Array[Array[int]], 2, 16]
+
+
+class Tables(Record):
+    """Matrices of transforms and of intra prediction, row by row; its numbers are int32.
+
+    Attributes:
+        dct2: transMatrix of DCT-II for 64 samples.
+        dst7: transMatrix of DST-VII for 4, 8, 16 and 32 samples.
+        dct8: transMatrix of DCT-VIII for 4, 8, 16 and 32 samples.
+        lfnst_16: lowFreqTransMatrix of 16 results by set and index.
+        lfnst_48: lowFreqTransMatrix of 48 results by set and index.
+        mip_weights: mWeight by mipSizeId, mode, result and input.
+    """
+
+    dct2: Annotated[Array[int], 64 * 64]
+    dst7: Annotated[Array[Array[int]], 4, 32 * 32]
+    dct8: Annotated[Array[Array[int]], 4, 32 * 32]
+    lfnst_16: Annotated[Array[int], 4, 2, 16, 16]
+    lfnst_48: Annotated[Array[int], 4, 2, 16, 48]
+    mip_weights: Annotated[Array[int], 3, 16, 64, 8]
+
+
 class BlockCell(Record):
     """State of a cell of 4x4 luma samples; its numbers are int32.
 
@@ -367,7 +438,7 @@ class MotionCell(Record):
         bcw_idx: BcwIdx.
         hpel_if_idx: HpelIfIdx.
         model: 0 translation, 1 or 2 affine motion of four or six parameters, 3 temporal subblocks.
-        dmvr_mv: MvDmvrL0 and MvDmvrL1, from which later pictures predict: refined by DMVR where it applies.
+        mv_dmvr: MvDmvrL0 and MvDmvrL1, from which later pictures predict: refined by DMVR where it applies.
         x: CbPosX of the unit.
         y: CbPosY of the unit.
         width: CbWidth of the unit.
@@ -381,7 +452,7 @@ class MotionCell(Record):
     bcw_idx: int
     hpel_if_idx: int
     model: int
-    dmvr_mv: Annotated[Array[MotionVector], 2]
+    mv_dmvr: Annotated[Array[MotionVector], 2]
     x: int
     y: int
     width: int
@@ -405,9 +476,35 @@ class CollocatedCell(Record):
     long_term: Annotated[Array[int], 2]
 
 
+class Edge(Record):
+    """Edge of a cell of 4x4 luma samples that deblocking filters; its numbers are int8.
+
+    Attributes:
+        bs: bS of luma, 0 to 2; 0 is no edge.
+        max_filter_length_p: maxFilterLengthPs of luma: 1, 2, 3, 5 or 7.
+        max_filter_length_q: maxFilterLengthQs of luma.
+        bs_c: bS of Cb and Cr.
+        max_filter_length_c: maxFilterLengthPs and maxFilterLengthQs of chroma, 3 if the blocks on both sides have at
+            least eight samples, else 1.
+    """
+
+    bs: int
+    max_filter_length_p: int
+    max_filter_length_q: int
+    bs_c: Annotated[Array[int], 2]
+    max_filter_length_c: int
+
+
+EDGE_VER, EDGE_HOR = range(2)
+"""Values of edgeType: left and upper edges."""
+
+
 int64 = cast(Callable[[int], int], np.int64)
 """Conversion of a number of a cell before it is passed on: numba compiles a function anew for int32."""
 
 BLOCK_CELL, MOTION_CELL = record_dtype(BlockCell, np.int32), record_dtype(MotionCell, np.int32)
 COLLOCATED_CELL = record_dtype(CollocatedCell, np.int32)
 """Types of the elements of `Frame.known`, `Frame.motion` and `Frame.collocated`."""
+
+EDGE = record_dtype(Edge, np.int8)
+"""Type of the elements of the array of edges."""

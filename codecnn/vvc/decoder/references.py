@@ -1,13 +1,14 @@
 """Reference samples of a block (H.266 clauses 6.4.4 and 8.4.5.2.8 to 8.4.5.2.10)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame
 
 
 @compiled
 def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
-    """Return True if a sample may be used for intra prediction (clause 6.4.4).
+    """Return True if a sample may be used for intra prediction.
+
+    Clause 6.4.4, Derivation process for neighbouring block availability.
 
     It must be reconstructed and belong to the same slice and tile, and in a wavefront not to a CTU further right.
 
@@ -29,7 +30,10 @@ def available(f: Frame, component: int, x: int, y: int, ctb_x: int) -> bool:
 
 @compiled
 def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> None:
-    """Mark luma or chroma of a block, given in luma samples, as reconstructed."""
+    """Mark luma or chroma of a block, given in luma samples, as reconstructed.
+
+    Part of clause 6.4.4, Derivation process for neighbouring block availability.
+    """
     channel = 1 if chroma else 0
     for row in range(y >> 2, (y + height + 3) >> 2):
         for column in range(x >> 2, (x + width + 3) >> 2):
@@ -38,7 +42,10 @@ def mark(f: Frame, chroma: bool, x: int, y: int, width: int, height: int) -> Non
 
 @compiled
 def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref_h: int, line: int) -> int:
-    """Copy the reference samples of a block to LINE of `Frame.s`.
+    """Copy the reference samples of a block to `scratch.reference[0]`.
+
+    Clause 8.4.5.2.8, Reference sample availability marking process.
+    Clause 8.4.5.2.9, Reference sample substitution process.
 
     They begin at the bottom left, go up to the corner and on to the top right: `ref_h` + `line` samples, the corner,
     and `ref_w` + `line` samples. An unavailable sample takes the value of the one before it, the first ones that of the
@@ -54,30 +61,30 @@ def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref
         line: Reference line, 0 for the nearest.
 
     Returns:
-        Position of the corner in `Frame.s`.
+        Position of the corner in the reference samples.
     """
-    s = f.s
+    p = f.scratch.reference[0]
     ctb_x = (x0 << f.pic.log2_sub_width_c if component else x0) >> f.pic.ctb_log2_size_y
     stride, plane = f.pic.stride[component], f.pic.recon[component]
     left, top = x0 - 1 - line, y0 - 1 - line
-    corner = fr.LINE + ref_h + line
+    corner = ref_h + line
     any_available = False
     usable = False
     sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
     unit = -1
-    at = fr.LINE
+    at = 0
     for y in range(top + ref_h + line, top - 1, -1):
         if (y << sub_y) >> 2 != unit:
             unit = (y << sub_y) >> 2
             usable = available(f, component, left, y, ctb_x)
             if usable and not any_available:
                 any_available = True
-                for i in range(fr.LINE, at):
-                    s[i] = f.planes[plane + y * stride + left]
+                for i in range(at):
+                    p[i] = f.planes[plane + y * stride + left]
         if usable:
-            s[at] = f.planes[plane + y * stride + left]
+            p[at] = f.planes[plane + y * stride + left]
         elif any_available:
-            s[at] = s[at - 1]
+            p[at] = p[at - 1]
         at += 1
     unit = -1
     for x in range(left + 1, left + 1 + ref_w + line):
@@ -86,24 +93,26 @@ def fetch_references(f: Frame, component: int, x0: int, y0: int, ref_w: int, ref
             usable = available(f, component, x, top, ctb_x)
             if usable and not any_available:
                 any_available = True
-                for i in range(fr.LINE, at):
-                    s[i] = f.planes[plane + top * stride + x]
+                for i in range(at):
+                    p[i] = f.planes[plane + top * stride + x]
         if usable:
-            s[at] = f.planes[plane + top * stride + x]
+            p[at] = f.planes[plane + top * stride + x]
         elif any_available:
-            s[at] = s[at - 1]
+            p[at] = p[at - 1]
         at += 1
     if not any_available:
-        for i in range(fr.LINE, at):
-            s[i] = 1 << (f.pic.bit_depth - 1)
+        for i in range(at):
+            p[i] = 1 << (f.pic.bit_depth - 1)
     return corner
 
 
 @compiled
 def smooth_references(f: Frame, count: int) -> None:
-    """Filter `count` reference samples by [1 2 1] / 4 (8.4.5.2.10); the results follow LINE_SIZE after them."""
-    s = f.s
-    s[fr.LINE + fr.LINE_SIZE] = s[fr.LINE]
-    s[fr.LINE + fr.LINE_SIZE + count - 1] = s[fr.LINE + count - 1]
-    for i in range(fr.LINE + 1, fr.LINE + count - 1):
-        s[i + fr.LINE_SIZE] = (s[i - 1] + 2 * s[i] + s[i + 1] + 2) >> 2
+    """Filter `count` reference samples by [1 2 1] / 4; the results are `scratch.reference[1]`.
+
+    Clause 8.4.5.2.10, Reference sample filtering process.
+    """
+    p, filtered = f.scratch.reference[0], f.scratch.reference[1]
+    filtered[0], filtered[count - 1] = p[0], p[count - 1]
+    for i in range(1, count - 1):
+        filtered[i] = (p[i - 1] + 2 * p[i] + p[i + 1] + 2) >> 2

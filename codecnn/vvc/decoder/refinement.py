@@ -3,10 +3,10 @@
 import numpy as np
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
+from codecnn.base.records import Array
 from codecnn.vvc.decoder.affine import gradient, spreads
-from codecnn.vvc.decoder.frame import Frame, clip
-from codecnn.vvc.decoder.interpolation import U, fetch
+from codecnn.vvc.decoder.frame import Frame, U, clip
+from codecnn.vvc.decoder.interpolation import fetch
 from codecnn.vvc.decoder.motion_prediction import rounded
 from codecnn.vvc.syntax import log2
 
@@ -16,10 +16,11 @@ REACH = 2
 
 @compiled
 def flow_differences(f: Frame, which: int) -> bool:
-    """Compute the difference of the vector of each sample of a 4x4 subblock to that of the subblock (8.5.5.9).
+    """Compute the difference of the vector of each sample of a 4x4 subblock to that of the subblock.
 
-    The result is at GRADIENTS of `Frame.s`, 16 horizontal differences in units of 1/32 sample and 16 vertical ones, of
-    L1 those 32 numbers later.
+    Part of clause 8.5.5.9, Derivation process for motion vector arrays from affine control point motion vectors.
+
+    The result is `scratch.diff_mv[which]`, in units of 1/32 sample.
 
     Args:
         f: State of the picture; the current unit is affine.
@@ -28,7 +29,7 @@ def flow_differences(f: Frame, which: int) -> bool:
     Returns:
         True if PROF applies to the list (cbProfFlagLX).
     """
-    s, unit = f.s, f.unit
+    diff_mv, unit = f.scratch.diff_mv, f.unit
     if not f.slice.prof_enabled:
         return False
     model = unit.motion_model_idc
@@ -38,42 +39,45 @@ def flow_differences(f: Frame, which: int) -> bool:
         return False
     if spreads(f, which, model, both):
         return False
-    at = fr.GRADIENTS + 32 * which
     for y in range(4):
         for x in range(4):
             moved_x = (2 * x - 3) * across_x + (2 * y - 3) * down_x
             moved_y = (2 * x - 3) * across_y + (2 * y - 3) * down_y
-            s[at + 4 * y + x] = clip(rounded(moved_x, 7) >> 7, -31, 31)
-            s[at + 16 + 4 * y + x] = clip(rounded(moved_y, 7) >> 7, -31, 31)
+            diff_mv[which, 0, 4 * y + x] = clip(rounded(moved_x, 7) >> 7, -31, 31)
+            diff_mv[which, 1, 4 * y + x] = clip(rounded(moved_y, 7) >> 7, -31, 31)
     return True
 
 
 @compiled
-def apply_flow(f: Frame, which: int, to: int) -> None:
-    """Refine the prediction of a 4x4 subblock by optical flow (PROF, 8.5.6.4).
+def apply_flow(f: Frame, which: int, target: Array[int]) -> None:
+    """Refine the prediction of a 4x4 subblock by optical flow (PROF).
+
+    Clause 8.5.6.4, Prediction refinement with optical flow process.
 
     Args:
-        f: State of the picture; the prediction with a border of one sample is at EXTENDED of `Frame.s`.
-        which: List, whose differences are at GRADIENTS.
-        to: Position of the result, rows of four numbers.
+        f: State of the picture; the prediction with a border of one sample is `scratch.bordered[0]`.
+        which: List, whose differences are in `scratch.diff_mv`.
+        target: The result, rows of four numbers.
     """
-    s = f.s
+    s, diff_mv = f.scratch.bordered[0], f.scratch.diff_mv
     limit = 1 << max(13, f.pic.bit_depth + 1)
-    differences = fr.GRADIENTS + 32 * which
     for y in range(4):
         for x in range(4):
-            at = fr.EXTENDED + 6 * (y + 1) + x + 1
+            at = 6 * (y + 1) + x + 1
             across = (s[at + 1] >> 6) - (s[at - 1] >> 6)
             down = (s[at + 6] >> 6) - (s[at - 6] >> 6)
-            i = differences + 4 * y + x
-            s[to + 4 * y + x] = s[at] + clip(across * s[i] + down * s[i + 16], -limit, limit - 1)
+            i = 4 * y + x
+            change = across * diff_mv[which, 0, i] + down * diff_mv[which, 1, i]
+            target[i] = s[at] + clip(change, -limit, limit - 1)
 
 
 @compiled
 def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> None:
-    """Average two luma predictions with a correction by optical flow and write the result (BDOF, 8.5.6.5).
+    """Average two luma predictions with a correction by optical flow and write the result (BDOF).
 
-    The predictions with a border of one sample are at EXTENDED of `Frame.s`, the second one EXTENDED_BLOCK later.
+    Clause 8.5.6.5, Bi-directional optical flow prediction process.
+
+    The predictions with a border of one sample are in `scratch.bordered`.
 
     Args:
         f: State of the picture.
@@ -82,70 +86,152 @@ def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> Non
         width: Width of the block, at most 16.
         height: Height of the block, at most 16.
     """
-    s, planes = f.s, f.planes
+    l0, l1, planes = f.scratch.bordered[0], f.scratch.bordered[1], f.planes
+    change_x, change_y = f.scratch.gradient_difference[0], f.scratch.gradient_difference[1]
+    flow_x, flow_y = f.scratch.flow[0], f.scratch.flow[1]
     stride = width + 2
-    first, second = fr.EXTENDED + stride + 1, fr.EXTENDED + fr.EXTENDED_BLOCK + stride + 1
-    # Sums of the gradients of both predictions, then their differences, horizontal and vertical.
-    sum_x, sum_y = fr.GRADIENTS, fr.GRADIENTS + fr.EXTENDED_BLOCK
-    change_x, change_y = sum_y + fr.EXTENDED_BLOCK, sum_y + 2 * fr.EXTENDED_BLOCK
-    for row in range(height):
-        for column in range(width):
-            i, j, at = first + row * stride + column, second + row * stride + column, row * width + column
-            across_0, across_1 = (s[i + 1] >> 6) - (s[i - 1] >> 6), (s[j + 1] >> 6) - (s[j - 1] >> 6)
-            down_0 = (s[i + stride] >> 6) - (s[i - stride] >> 6)
-            down_1 = (s[j + stride] >> 6) - (s[j - stride] >> 6)
-            s[sum_x + at], s[sum_y + at] = (across_0 + across_1) >> 1, (down_0 + down_1) >> 1
-            s[change_x + at], s[change_y + at] = across_0 - across_1, down_0 - down_1
+    find_gradients(f, width, height)
+    find_flow_terms(f, width, height)
     shift = max(3, 15 - f.pic.bit_depth)
-    addend, peak = 1 << (shift - 1), (1 << f.pic.bit_depth) - 1
+    addend, peak = np.int32(1 << (shift - 1)), np.int32((1 << f.pic.bit_depth) - 1)
     for top in range(0, height, 4):
-        for left in range(0, width, 4):
-            flow_x, flow_y = optical_flow(f, left, top, width, height)
-            for row in range(top, top + 4):
-                out = f.pic.pred[0] + (y + row) * f.pic.stride[0] + x
-                for column in range(left, left + 4):
-                    at = row * width + column
-                    value = s[first + row * stride + column] + s[second + row * stride + column] + addend
-                    value += flow_x * s[change_x + at] + flow_y * s[change_y + at]
-                    planes[out + column] = clip(value >> shift, 0, peak)
+        optical_flow(f, top, width)
+        for row in range(top, top + 4):
+            first = U((row + 1) * stride + 1)
+            out = U(f.pic.pred[0] + (y + row) * f.pic.stride[0] + x)
+            for column in range(width):
+                k = U(column)
+                at = first + k
+                value = np.int32(l0[at] + l1[at] + addend + flow_x[k] * change_x[at] + flow_y[k] * change_y[at])
+                planes[out + k] = min(max(np.int32(value >> shift), np.int32(0)), peak)
 
 
 @compiled
-def optical_flow(f: Frame, left: int, top: int, width: int, height: int) -> tuple[int, int]:
-    """Derive the flow (vx, vy) of a 4x4 subblock from the 6x6 samples around it; arguments as `write_optical_flow`."""
-    s = f.s
+def find_gradients(f: Frame, width: int, height: int) -> None:
+    """Derive the gradients of both predictions and the differences of their samples.
+
+    Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
+
+    The results are `gradient_sum`, `gradient_difference` and `sample_difference` of `scratch`, in rows of `width` + 2
+    numbers with a border like `scratch.bordered`.
+
+    Args:
+        f: State of the picture.
+        width: Width of the block.
+        height: Height of the block.
+    """
+    l0, l1, difference = f.scratch.bordered[0], f.scratch.bordered[1], f.scratch.sample_difference
+    sum_x, sum_y = f.scratch.gradient_sum[0], f.scratch.gradient_sum[1]
+    change_x, change_y = f.scratch.gradient_difference[0], f.scratch.gradient_difference[1]
     stride = width + 2
-    first, second = fr.EXTENDED + stride + 1, fr.EXTENDED + fr.EXTENDED_BLOCK + stride + 1
-    sum_x, sum_y = fr.GRADIENTS, fr.GRADIENTS + fr.EXTENDED_BLOCK
-    total_x = total_y = total_xy = total_dx = total_dy = 0
-    for row in range(top - 1, top + 5):
-        inner_y = clip(row, 0, height - 1)
-        for column in range(left - 1, left + 5):
-            inner_x = clip(column, 0, width - 1)
-            at, place = inner_y * width + inner_x, inner_y * stride + inner_x
-            across, down = s[sum_x + at], s[sum_y + at]
-            difference = (s[second + place] >> 4) - (s[first + place] >> 4)
-            total_x += abs(across)
-            total_y += abs(down)
-            sign_x, sign_y = int(across > 0) - int(across < 0), int(down > 0) - int(down < 0)
-            total_xy += sign_y * across
-            total_dx += sign_x * difference
-            total_dy += sign_y * difference
-    flow_x = flow_y = 0
-    if total_x > 0:
-        flow_x = clip((4 * total_dx) >> log2(total_x), -15, 15)
-    if total_y > 0:
-        flow_y = clip((4 * total_dy - ((flow_x * total_xy) >> 1)) >> log2(total_y), -15, 15)
-    return flow_x, flow_y
+    above, left, centre, right, below = U(0), U(stride - 1), U(stride), U(stride + 1), U(2 * stride)
+    # The rows are one loop, which also covers the border columns between them.
+    for k in range(height * stride):
+        i = U(k)
+        across_0, across_1 = (l0[right + i] >> 6) - (l0[left + i] >> 6), (l1[right + i] >> 6) - (l1[left + i] >> 6)
+        sum_x[centre + i] = np.int32(across_0 + across_1) >> 1
+        change_x[centre + i] = across_0 - across_1
+    for k in range(height * stride):
+        i = U(k)
+        down_0, down_1 = (l0[below + i] >> 6) - (l0[above + i] >> 6), (l1[below + i] >> 6) - (l1[above + i] >> 6)
+        sum_y[centre + i] = np.int32(down_0 + down_1) >> 1
+        change_y[centre + i] = down_0 - down_1
+    for k in range(height * stride):
+        i = centre + U(k)
+        difference[i] = (l1[i] >> 4) - (l0[i] >> 4)
+    repeat_border(sum_x, width, height)
+    repeat_border(sum_y, width, height)
+    repeat_border(difference, width, height)
+
+
+@compiled
+def repeat_border(block: Array[int], width: int, height: int) -> None:
+    """Set the border of one sample around a block to the nearest samples.
+
+    Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
+    """
+    stride = width + 2
+    for at in range(stride, (height + 1) * stride, stride):
+        block[at], block[at + width + 1] = block[at + 1], block[at + width]
+    last = height * stride
+    for i in range(stride):
+        block[i], block[last + stride + i] = block[stride + i], block[last + i]
+
+
+@compiled
+def find_flow_terms(f: Frame, width: int, height: int) -> None:
+    """Derive the terms of each sample, with the border, from which the flow follows: `scratch.flow_terms`.
+
+    Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
+    """
+    scratch = f.scratch
+    sum_x, sum_y, difference = scratch.gradient_sum[0], scratch.gradient_sum[1], scratch.sample_difference
+    squared_x, squared_y, mixed = scratch.flow_terms[0], scratch.flow_terms[1], scratch.flow_terms[2]
+    moved_x, moved_y = scratch.flow_terms[3], scratch.flow_terms[4]
+    for k in range((height + 2) * (width + 2)):
+        i = U(k)
+        across, down = np.int32(sum_x[i]), np.int32(sum_y[i])
+        sign_x = np.int32(np.int32(across > 0) - np.int32(across < 0))
+        sign_y = np.int32(np.int32(down > 0) - np.int32(down < 0))
+        squared_x[i], squared_y[i], mixed[i] = sign_x * across, sign_y * down, sign_y * across
+        moved_x[i], moved_y[i] = sign_x * difference[i], sign_y * difference[i]
+
+
+@compiled
+def optical_flow(f: Frame, top: int, width: int) -> None:
+    """Derive the flow (vx, vy) of a row of 4x4 subblocks from the 6x6 samples around each.
+
+    Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
+
+    Args:
+        f: State of the picture; the result is `scratch.flow`, equal in the four columns of a subblock.
+        top: First row of the subblocks.
+        width: Width of the block.
+    """
+    columns, flow = f.scratch.flow_columns, f.scratch.flow
+    stride = width + 2
+    for term in range(5):
+        values, total = f.scratch.flow_terms[term], columns[term]
+        first = U(top * stride)
+        step = U(stride)
+        for k in range(stride):
+            i = first + U(k)
+            upper = values[i] + values[i + step] + values[i + step + step]
+            i += step + step + step
+            total[U(k)] = np.int32(upper + values[i] + values[i + step] + values[i + step + step])
+    for left in range(0, width, 4):
+        total_x, total_y = sum_of_six(columns[0], left), sum_of_six(columns[1], left)
+        flow_x = flow_y = 0
+        if total_x > 0:
+            flow_x = clip((4 * sum_of_six(columns[3], left)) >> log2(total_x), -15, 15)
+        if total_y > 0:
+            moved = 4 * sum_of_six(columns[4], left) - ((flow_x * sum_of_six(columns[2], left)) >> 1)
+            flow_y = clip(moved >> log2(total_y), -15, 15)
+        for column in range(left, left + 4):
+            flow[0][column], flow[1][column] = flow_x, flow_y
+
+
+@compiled
+def sum_of_six(values: Array[int], first: int) -> int:
+    """Add up six numbers.
+
+    Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
+    """
+    total = 0
+    for i in range(first, first + 6):
+        total += values[i]
+    return total
 
 
 @compiled
 def predict_bilinear(
-    f: Frame, reference: int, x: int, y: int, width: int, height: int, mv_x: int, mv_y: int, to: int
+    f: Frame, reference: int, x: int, y: int, width: int, height: int, mv_x: int, mv_y: int, target: Array[int]
 ) -> None:
     """Predict luma by bilinear interpolation with 10 bits, with a margin of REACH samples, for the search of DMVR.
 
-    Rows of the result are `width` + 5 numbers, the last of which has no meaning (8.5.3.2.2).
+    Clause 8.5.3.2.2, Luma sample bilinear interpolation process.
+
+    Rows of the result are `width` + 5 numbers, the last of which has no meaning.
 
     Args:
         f: State of the picture.
@@ -156,16 +242,16 @@ def predict_bilinear(
         height: Height of the block.
         mv_x: Horizontal vector.
         mv_y: Vertical vector.
-        to: Position of the result in `Frame.s`.
+        target: The result.
     """
-    s = f.s
+    fetched, half_filtered = f.scratch.fetched, f.scratch.half_filtered
     columns, rows = width + 2 * REACH + 1, height + 2 * REACH + 1
     left, top = x + (mv_x >> 4) - REACH, y + (mv_y >> 4) - REACH
     fetch(f, reference, 0, left, top, columns, rows, left, top, columns, rows)
     fraction_x, fraction_y = mv_x & 15, mv_y & 15
     shift = f.pic.bit_depth - 6
     half = np.int32(1 << (shift - 1))
-    source, out, step = U(fr.FETCHED), U(to), U(1)
+    out, step = target, U(1)
     count = columns * rows - 1
     near, far = np.int32(16 - fraction_x), np.int32(fraction_x)
     if fraction_x == 0 and fraction_y:
@@ -173,30 +259,32 @@ def predict_bilinear(
         count = columns * (rows - 1)
         near, far = np.int32(16 - fraction_y), np.int32(fraction_y)
     elif fraction_y:
-        out = U(fr.HALF_FILTERED)
+        out = half_filtered[:]
     for k in range(count):
         i = U(k)
-        s[out + i] = np.int32(near * s[source + i] + far * s[source + step + i] + half) >> shift
+        out[i] = np.int32(near * fetched[i] + far * fetched[step + i] + half) >> shift
     if fraction_x and fraction_y:
-        source, out, step = U(fr.HALF_FILTERED), U(to), U(columns)
+        step = U(columns)
         near, far, half = np.int32(16 - fraction_y), np.int32(fraction_y), np.int32(8)
         for k in range(columns * (rows - 1)):
             i = U(k)
-            s[out + i] = np.int32(near * s[source + i] + far * s[source + step + i] + half) >> 4
+            target[i] = np.int32(near * half_filtered[i] + far * half_filtered[step + i] + half) >> 4
 
 
 @compiled
 def search_cost(f: Frame, dx: int, dy: int, width: int, height: int) -> int:
-    """Return the sum of absolute differences of every second row of both predictions, moved apart by (dx, dy)."""
-    s = f.s
+    """Return the sum of absolute differences of every second row of both predictions, moved apart by (dx, dy).
+
+    Clause 8.5.3.3, Sum of absolute differences calculation process.
+    """
+    predicted_0, predicted_1 = f.scratch.predicted[0], f.scratch.predicted[1]
     stride = width + 2 * REACH + 1
-    first = fr.PREDICTED + (REACH + dy) * stride + REACH + dx
-    second = fr.PREDICTED + fr.INTER_BLOCK + (REACH - dy) * stride + REACH - dx
+    first, second = (REACH + dy) * stride + REACH + dx, (REACH - dy) * stride + REACH - dx
     total = np.int32(0)
     for row in range(0, height, 2):
         i, j = U(first + row * stride), U(second + row * stride)
         for k in range(width):
-            total = np.int32(total + abs(np.int32(s[i + U(k)] - s[j + U(k)])))
+            total = np.int32(total + abs(np.int32(predicted_0[i + U(k)] - predicted_1[j + U(k)])))
     return int(total)
 
 
@@ -204,7 +292,10 @@ def search_cost(f: Frame, dx: int, dy: int, width: int, height: int) -> int:
 def refine_vectors(
     f: Frame, entry_0: int, entry_1: int, x: int, y: int, width: int, height: int
 ) -> tuple[int, int, int]:
-    """Search the difference of the vectors of a subblock with which both predictions fit best (DMVR, 8.5.3).
+    """Search the difference of the vectors of a subblock with which both predictions fit best (DMVR).
+
+    Clause 8.5.3.1, Decoder-side motion vector refinement process.
+    Clause 8.5.3.4, Array entry selection process.
 
     Args:
         f: State of the picture; the vectors are in `f.unit.motion`.
@@ -219,9 +310,8 @@ def refine_vectors(
         Horizontal and vertical difference in 1/16 sample to add to mvL0 and to subtract from mvL1, and the lowest cost.
     """
     mv = f.unit.motion.mv
-    second = fr.PREDICTED + fr.INTER_BLOCK
-    predict_bilinear(f, entry_0, x, y, width, height, mv[0].x, mv[0].y, fr.PREDICTED)
-    predict_bilinear(f, entry_1, x, y, width, height, mv[1].x, mv[1].y, second)
+    predict_bilinear(f, entry_0, x, y, width, height, mv[0].x, mv[0].y, f.scratch.predicted[0])
+    predict_bilinear(f, entry_1, x, y, width, height, mv[1].x, mv[1].y, f.scratch.predicted[1])
     lowest = search_cost(f, 0, 0, width, height)
     lowest -= lowest >> 2
     if lowest < width * height:
@@ -251,13 +341,19 @@ def refine_vectors(
 
 @compiled
 def cost_beside(f: Frame, dx: int, dy: int, width: int, height: int, centre: int) -> int:
-    """Return the cost of a difference; that of no difference is `centre`, which is lower than its sum."""
+    """Return the cost of a difference; that of no difference is `centre`, which is lower than its sum.
+
+    Part of clause 8.5.3.4, Array entry selection process.
+    """
     return centre if dx == 0 and dy == 0 else search_cost(f, dx, dy, width, height)
 
 
 @compiled
 def fractional_step(before: int, lowest: int, after: int) -> int:
-    """Estimate the position of the minimum of a parabola through three costs, in 1/16 sample (8.5.3.5)."""
+    """Estimate the position of the minimum of a parabola through three costs, in 1/16 sample.
+
+    Clause 8.5.3.5, Parametric motion vector refinement process.
+    """
     denominator = (before + after - 2 * lowest) << 3
     if denominator == 0:
         return 0

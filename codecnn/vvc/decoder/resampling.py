@@ -1,7 +1,7 @@
 """Prediction from reference pictures of another size (reference picture resampling, H.266 clause 8.5.6.3)."""
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
+from codecnn.base.records import Array
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.interpolation import (
     AFFINE,
@@ -17,7 +17,7 @@ from codecnn.vvc.decoder.interpolation import (
     ref_pic,
     sample_bounds,
 )
-from codecnn.vvc.decoder.records import FAULT_REFERENCE
+from codecnn.vvc.decoder.records import FAULT_REFERENCE, INTER_BLOCK
 
 
 @compiled
@@ -34,9 +34,11 @@ def predict_from(
     mv_x: int,
     mv_y: int,
     kind: int,
-    to: int,
+    target: Array[int],
 ) -> int:
     """Predict a block from a reference of any size, with 14 bits of precision.
+
+    Part of clause 8.5.6.3.1, Fractional sample interpolation process.
 
     Args:
         f: State of the picture.
@@ -51,20 +53,24 @@ def predict_from(
         mv_x: Horizontal vector in 1/16 luma sample.
         mv_y: Vertical vector.
         kind: Filter set: REGULAR, HALF_SAMPLE or AFFINE.
-        to: Position of the result in `Frame.s`.
+        target: The result.
 
     Returns:
         Number of columns of a row of the result.
     """
     if ref_pic(f, reference).scaled:
-        resample(f, reference, component, x, y, width, height, block_x, block_y, mv_x, mv_y, kind, to)
+        resample(f, reference, component, x, y, width, height, block_x, block_y, mv_x, mv_y, kind, target)
         return width
-    return interpolate(f, reference, component, x, y, width, height, mv_x, mv_y, mv_x, mv_y, kind, False, to)
+    return interpolate(f, reference, component, x, y, width, height, mv_x, mv_y, mv_x, mv_y, kind, False, target)
 
 
 @compiled
 def filter_of(kind: int, scale: int, component: int) -> int:
-    """Return the filter set for a scale: those for larger references also reduce aliasing."""
+    """Return the filter set for a scale: those for larger references also reduce aliasing.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
+    """
     affine = kind == AFFINE and component == 0
     if scale > 28672:
         return AFFINE_DOWN_2 if affine else DOWN_2
@@ -78,6 +84,8 @@ def scaled_position(
     place: int, window: int, vector: int, scale: int, addend: int, sub: int, reference_window: int
 ) -> int:
     """Return the position of the first sample of a block in a scaled reference, with 10 fractional bits.
+
+    Part of clause 8.5.6.3.1, Fractional sample interpolation process.
 
     Args:
         place: Column or row of the block in its component.
@@ -108,13 +116,18 @@ def resample(
     mv_x: int,
     mv_y: int,
     kind: int,
-    to: int,
+    target: Array[int],
 ) -> None:
-    """Predict a block from a scaled reference; arguments as those of `predict_from`, rows of the result are `width`."""
-    s, samples, ref = f.s, f.references, ref_pic(f, reference)
+    """Predict a block from a scaled reference; arguments as those of `predict_from`, rows of the result are `width`.
+
+    Clause 8.5.6.3.1, Fractional sample interpolation process.
+    Clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Clause 8.5.6.3.4, Chroma sample interpolation process.
+    """
+    filtered, samples, ref = f.scratch.fetched, f.references, ref_pic(f, reference)
     if ref.width <= 0:
         f.current.fault = FAULT_REFERENCE
-        s[to : to + width * height] = 1 << 13
+        target[: width * height] = 1 << 13
         return
     sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
     scale_x, scale_y = ref.scale_x, ref.scale_y
@@ -133,7 +146,7 @@ def resample(
     stride, start = ref.stride[component], ref.start[component]
     # Filter the rows along which the second filter runs. A scale that the standard forbids may need too many rows.
     top_row = (first_y >> 10) - taps // 2 + 1
-    rows = min((first_y + (height - 1) * step_y >> 10) - (first_y >> 10) + taps, 2 * fr.INTER_BLOCK // width)
+    rows = min((first_y + (height - 1) * step_y >> 10) - (first_y >> 10) + taps, 2 * INTER_BLOCK // width)
     shift = min(4, f.pic.bit_depth - 8)
     for row in range(rows):
         line = start + clip(top_row + row, top, bottom) * stride
@@ -145,15 +158,15 @@ def resample(
             for tap in range(taps):
                 weight = CHROMA_FILTERS[kind_x, fraction, tap] if component else LUMA_FILTERS[kind_x, fraction, tap]
                 total += weight * samples[line + clip(leftmost + tap, left, right)]
-            s[fr.FETCHED + row * width + column] = total >> shift
+            filtered[row * width + column] = total >> shift
     for row in range(height):
         position = first_y + row * step_y
         fraction = (position >> (10 - bits)) & ((1 << bits) - 1)
         first_row = min((position >> 10) - (first_y >> 10), rows - taps)
         for column in range(width):
-            at = fr.FETCHED + first_row * width + column
+            at = first_row * width + column
             total = 0
             for tap in range(taps):
                 weight = CHROMA_FILTERS[kind_y, fraction, tap] if component else LUMA_FILTERS[kind_y, fraction, tap]
-                total += weight * s[at + tap * width]
-            s[to + row * width + column] = total >> 6
+                total += weight * filtered[at + tap * width]
+            target[row * width + column] = total >> 6

@@ -1,8 +1,10 @@
 """Residuals of transform blocks: QPs, scaling of levels, and addition (H.266 clauses 8.7.1 to 8.7.3 and 8.7.5)."""
 
+import numpy as np
+
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.frame import LEVEL_SCALE, LIST_OF_SIZE, Frame, clip, coding_unit, residual_limit
+from codecnn.base.records import Array
+from codecnn.vvc.decoder.frame import LEVEL_SCALE, LIST_OF_SIZE, Frame, U, clip, coding_unit, residual_limit
 from codecnn.vvc.decoder.intra_prediction import wide_angle
 from codecnn.vvc.decoder.transforms import clear_coefficients, inverse_lfnst, inverse_transform
 from codecnn.vvc.syntax import log as lg
@@ -20,9 +22,11 @@ def residual_of_block(
     height: int,
     skip: bool,
     joint: int,
-    out: int,
+    residual: Array[int],
 ) -> None:
     """Compute the residual of a coded transform block.
+
+    Clause 8.7.2, Scaling and transformation process.
 
     Args:
         f: State of the picture.
@@ -33,9 +37,9 @@ def residual_of_block(
         height: Height of the block.
         skip: The block skips the transform.
         joint: `TransformUnit.joint` for chroma, else 0.
-        out: Position of the result in `Frame.s`.
+        residual: The result, row by row.
     """
-    s, cu = f.s, coding_unit(f)
+    cu = coding_unit(f)
     log2_w, log2_h = log2(width), log2(height)
     qp = qp_of_block(f, component, joint, skip)
     clear_coefficients(f, width, height)
@@ -47,7 +51,7 @@ def residual_of_block(
         else:
             scale_levels(f, at, count, component, log2_w, log2_h, qp, True, False)
         for i in range(width * height):
-            s[out + i] = s[fr.COEFFICIENTS + i]
+            residual[i] = f.scratch.coefficients[i]
         return
     # Chroma has the secondary transform only in a separate tree.
     lfnst = cu.lfnst_idx if component == 0 or cu.tree != st.SINGLE else 0
@@ -57,12 +61,15 @@ def residual_of_block(
     kernel_h, kernel_v = st.DCT2, st.DCT2
     if component == 0:
         kernel_h, kernel_v = cu.tr_type_hor, cu.tr_type_ver
-    inverse_transform(f, log2_w, log2_h, kernel_h, kernel_v, out)
+    inverse_transform(f, log2_w, log2_h, kernel_h, kernel_v, residual)
 
 
 @compiled
 def lfnst_mode(f: Frame, component: int, log2_w: int, log2_h: int) -> int:
-    """Derive predModeIntra of LFNST (8.7.4.1): wide angles mapped, planar for MIP, the luma mode for CCLM."""
+    """Derive predModeIntra of LFNST: wide angles mapped, planar for MIP, the luma mode for CCLM.
+
+    Part of clause 8.7.4.1, Transformation process for scaled transform coefficients.
+    """
     cu = coding_unit(f)
     if component:
         mode = cu.intra_pred_mode_c
@@ -77,69 +84,80 @@ def lfnst_mode(f: Frame, component: int, log2_w: int, log2_h: int) -> int:
 
 @compiled
 def joint_residual(f: Frame, joint: int, count: int) -> None:
-    """Derive the residuals of Cb and Cr from the coded one (8.7.2), which is that of Cr if `joint` is 1."""
-    s = f.s
-    cb, cr = fr.RESIDUALS + fr.BLOCK, fr.RESIDUALS + 2 * fr.BLOCK
+    """Derive the residuals of Cb and Cr from the coded one, which is that of Cr if `joint` is 1.
+
+    Part of clause 8.7.2, Scaling and transformation process.
+    """
+    cb, cr = f.scratch.residuals[1], f.scratch.residuals[2]
     sign = -1 if f.slice.ph_joint_cbcr_sign_flag else 1
     limit = residual_limit(f)
     for i in range(count):
         if joint == 1:
-            s[cb + i] = (sign * s[cr + i]) >> 1
+            cb[i] = (sign * cr[i]) >> 1
         elif joint == 2:
-            s[cr + i] = (sign * s[cb + i]) >> 1
+            cr[i] = (sign * cb[i]) >> 1
         else:
-            s[cr + i] = clip(sign * s[cb + i], -limit, limit - 1)
+            cr[i] = clip(sign * cb[i], -limit, limit - 1)
 
 
 @compiled
 def inverse_colour_transform(f: Frame, count: int) -> None:
-    """Convert residuals of the adaptive colour transform to residuals of Y, Cb and Cr (8.7.4.6)."""
-    s = f.s
+    """Convert residuals of the adaptive colour transform to residuals of Y, Cb and Cr.
+
+    Clause 8.7.4.6, Residual modification process for blocks using colour space conversion.
+    """
+    r_y, r_cb, r_cr = f.scratch.residuals[0], f.scratch.residuals[1], f.scratch.residuals[2]
     least = -(2 << f.pic.bit_depth)
-    for i in range(fr.RESIDUALS, fr.RESIDUALS + count):
-        y = clip(s[i], least, -least - 1)
-        green = clip(s[i + fr.BLOCK], least, -least - 1)
-        orange = clip(s[i + 2 * fr.BLOCK], least, -least - 1)
+    for i in range(count):
+        y = clip(r_y[i], least, -least - 1)
+        green = clip(r_cb[i], least, -least - 1)
+        orange = clip(r_cr[i], least, -least - 1)
         base = y - (green >> 1)
-        s[i] = green + base
-        s[i + fr.BLOCK] = base - (orange >> 1)
-        s[i + 2 * fr.BLOCK] = orange + s[i + fr.BLOCK]
+        r_y[i] = green + base
+        r_cb[i] = base - (orange >> 1)
+        r_cr[i] = orange + r_cb[i]
 
 
 @compiled
-def add_residual(f: Frame, component: int, x0: int, y0: int, width: int, height: int, at: int) -> None:
-    """Add the residual at `at` of `Frame.s` to the prediction (8.7.5.1) and store it in the residual plane."""
+def add_residual(f: Frame, component: int, x0: int, y0: int, width: int, height: int, residual: Array[int]) -> None:
+    """Add a residual to the prediction and store it in the residual plane.
+
+    Part of clause 8.7.5.1, Picture reconstruction process.
+    """
     planes = f.planes
     stride = f.pic.stride[component]
-    peak = (1 << f.pic.bit_depth) - 1
+    peak = np.int32((1 << f.pic.bit_depth) - 1)
     for y in range(height):
         place = (y0 + y) * stride + x0
-        recon, pred, resi = (
-            f.pic.recon[component] + place,
-            f.pic.pred[component] + place,
-            f.pic.resid[component] + place,
-        )
+        recon, pred = U(f.pic.recon[component] + place), U(f.pic.pred[component] + place)
+        resi, source = U(f.pic.resid[component] + place), U(y * width)
         for x in range(width):
-            value = f.s[at + y * width + x]
-            planes[resi + x] = value
-            planes[recon + x] = clip(planes[pred + x] + value, 0, peak)
+            i = U(x)
+            value = residual[source + i]
+            planes[resi + i] = value
+            planes[recon + i] = min(max(np.int32(planes[pred + i] + value), np.int32(0)), peak)
 
 
 @compiled
 def copy_prediction(f: Frame, component: int, x0: int, y0: int, width: int, height: int) -> None:
-    """Copy the prediction of a block without residual to the reconstruction."""
+    """Copy the prediction of a block without residual to the reconstruction.
+
+    Part of clause 8.7.5.1, Picture reconstruction process.
+    """
     planes = f.planes
     stride = f.pic.stride[component]
     for y in range(height):
         place = (y0 + y) * stride + x0
-        recon, pred = f.pic.recon[component] + place, f.pic.pred[component] + place
+        recon, pred = U(f.pic.recon[component] + place), U(f.pic.pred[component] + place)
         for x in range(width):
-            planes[recon + x] = planes[pred + x]
+            planes[recon + U(x)] = planes[pred + U(x)]
 
 
 @compiled
 def chroma_qp(f: Frame, component: int, joint: int) -> int:
-    """Derive Qp'Cb, Qp'Cr or Qp'CbCr of a transform unit before the offset of the adaptive colour transform (8.7.1).
+    """Derive Qp'Cb, Qp'Cr or Qp'CbCr of a transform unit before the offset of the adaptive colour transform.
+
+    Part of clause 8.7.1, Derivation process for quantization parameters.
 
     Joint coding of both components has a separate table and offsets; if only one is coded, its table and offsets apply.
 
@@ -162,7 +180,9 @@ def chroma_qp(f: Frame, component: int, joint: int) -> int:
 
 @compiled
 def qp_of_block(f: Frame, component: int, joint: int, skip: bool) -> int:
-    """Derive qP of a transform block (clause 8.7.1, (1163) to (1167)).
+    """Derive qP of a transform block.
+
+    Clause 8.7.1, Derivation process for quantization parameters.
 
     Args:
         f: State of the picture.
@@ -186,11 +206,14 @@ def qp_of_block(f: Frame, component: int, joint: int, skip: bool) -> int:
 
 @compiled
 def scaling_factor(f: Frame, component: int, log2_w: int, log2_h: int, x: int, y: int) -> int:
-    """Return ScalingFactor of the coefficient at (x, y) (clause 7.4.3.20)."""
+    """Return ScalingFactor of the coefficient at (x, y).
+
+    Part of clause 7.4.3.20, Scaling list data semantics.
+    """
     cu = coding_unit(f)
     longer = max(log2_w, log2_h)
     intra = cu.pred_mode == st.MODE_INTRA
-    number = LIST_OF_SIZE[longer, component if intra else component + 3]
+    number: int = LIST_OF_SIZE[longer, component if intra else component + 3]
     if longer <= 3 or x > 0 or y > 0:
         return f.slice.scaling_factor[number, (y << 3) >> log2_h, (x << 3) >> log2_w]
     return f.slice.scaling_factor_dc[number]
@@ -200,7 +223,9 @@ def scaling_factor(f: Frame, component: int, log2_w: int, log2_h: int, x: int, y
 def scale_levels(
     f: Frame, at: int, count: int, component: int, log2_w: int, log2_h: int, qp: int, skip: bool, lfnst: bool
 ) -> None:
-    """Scale the levels of a block to its coefficients (clause 8.7.3); set `f.current.last_x` and `last_y`.
+    """Scale the levels of a block to its coefficients; set `f.current.last_x` and `last_y`.
+
+    Clause 8.7.3, Scaling process for transform coefficients.
 
     Args:
         f: State of the picture.
@@ -213,7 +238,7 @@ def scale_levels(
         skip: The block skips the transform.
         lfnst: The block uses LFNST.
     """
-    s, cu = f.s, coding_unit(f)
+    coefficients, cu = f.scratch.coefficients, coding_unit(f)
     width = 1 << log2_w
     odd_size = 0 if skip else (log2_w + log2_h) & 1
     dependent = 1 if f.slice.sh_dep_quant_used_flag and not skip else 0
@@ -239,24 +264,27 @@ def scale_levels(
             if packed >> 10 & 1:
                 level += 1 if level < 0 else -1
         factor = scaling_factor(f, component, log2_w, log2_h, x, y) if lists else 16
-        s[fr.COEFFICIENTS + y * width + x] = clip((level * factor * step + add) >> shift, least, -least - 1)
+        coefficients[y * width + x] = clip((level * factor * step + add) >> shift, least, -least - 1)
     f.current.last_x, f.current.last_y = last_x, last_y
 
 
 @compiled
 def accumulate(f: Frame, at: int, count: int, width: int, height: int, qp: int, vertical: bool) -> None:
-    """Derive the coefficients of a BDPCM block, whose levels are differences (clause 8.7.3, (1203) and (1204))."""
-    s = f.s
+    """Derive the coefficients of a BDPCM block, whose levels are differences.
+
+    Part of clause 8.7.3, Scaling process for transform coefficients.
+    """
+    coefficients = f.scratch.coefficients
     least = -(1 << f.pic.log2_transform_range)
     for i in range(at, at + count):
         packed = f.log[i]
-        s[fr.COEFFICIENTS + ((packed >> 5) & 31) * width + (packed & 31)] = packed >> lg.LEVEL_SHIFT
+        coefficients[((packed >> 5) & 31) * width + (packed & 31)] = packed >> lg.LEVEL_SHIFT
     for y in range(height):
         for x in range(width):
-            here = fr.COEFFICIENTS + y * width + x
+            here = y * width + x
             before = here - width if vertical else here - 1
             if y if vertical else x:
-                s[here] = clip(s[here] + s[before], least, -least - 1)
+                coefficients[here] = clip(coefficients[here] + coefficients[before], least, -least - 1)
     step = LEVEL_SCALE[0, qp % 6] << (qp // 6)
-    for i in range(fr.COEFFICIENTS, fr.COEFFICIENTS + width * height):
-        s[i] = clip((s[i] * 16 * step + 512) >> 10, least, -least - 1)
+    for i in range(width * height):
+        coefficients[i] = clip((coefficients[i] * 16 * step + 512) >> 10, least, -least - 1)

@@ -45,6 +45,8 @@ class ComponentLayout(Record):
 def usable(near: int, x: int, y: int, width: int, height: int) -> bool:
     """Return True if a filter of a CTU may use the sample at (x, y) from its corner.
 
+    Part of clause 8.8.4.2, CTB modification process.
+
     Args:
         near: Bit 3 * row + column is set if the CTU at that place of the 3x3 CTUs around it may be used.
         x: Column of the sample from the left edge of the CTU, -1 to `width`.
@@ -59,7 +61,10 @@ def usable(near: int, x: int, y: int, width: int, height: int) -> bool:
 
 @compiled
 def edge_sample(source: Samples, x: int, y: int, dx: int, dy: int, offsets: Samples, peak: int) -> int:
-    """Return the sample at (x, y) with the offset of its edge category; its neighbours are at (dx, dy) and opposite."""
+    """Return the sample at (x, y) with the offset of its edge category; its neighbours are at (dx, dy) and opposite.
+
+    Part of clause 8.8.4.2, CTB modification process.
+    """
     value: int = source[y, x]
     first, second = source[y - dy, x - dx], source[y + dy, x + dx]
     category = int(value > first) - int(value < first) + int(value > second) - int(value < second)
@@ -75,6 +80,8 @@ def edge_ctu(
     source: Samples, target: Samples, x0: int, y0: int, width: int, height: int, near: int, sao: Samples, peak: int
 ) -> None:
     """Add edge offsets to a CTU.
+
+    Part of clause 8.8.4.2, CTB modification process.
 
     Args:
         source: Samples before SAO, shape (rows, columns).
@@ -114,6 +121,9 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Samples, Ints, Component
         source: Samples, target: Samples, sao: Samples, near: Ints, layout: ComponentLayout, first: int, last: int
     ) -> str:
         """Apply SAO to rows of CTUs of one component.
+
+        Clause 8.8.4.1, Sample adaptive offset process.
+        Clause 8.8.4.2, CTB modification process.
 
         Args:
             source: Deblocked samples, shape (rows, columns).

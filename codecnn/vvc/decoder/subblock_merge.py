@@ -19,7 +19,10 @@ from codecnn.vvc.syntax import log2
 
 @compiled
 def merged_subblock_motion(f: Frame) -> None:
-    """Derive the motion of a unit with merge_subblock_flag, and store it (8.5.5.2)."""
+    """Derive the motion of a unit with merge_subblock_flag, and store it.
+
+    Clause 8.5.5.2, Derivation process for motion vectors and reference indices in subblock merge mode.
+    """
     unit, s = f.unit, f.slice
     merge_subblock_idx = coding_unit(f).merge_idx
     count = 0
@@ -51,10 +54,10 @@ def merged_subblock_motion(f: Frame) -> None:
                 return
             count += 1
         corner_motion(f)
-        for const_idx in range(0 if s.sps_6param_affine_enabled_flag else 4, 6):
+        for const_idx in range(1 if s.sps_6param_affine_enabled_flag else 5, 7):
             if constructed_motion(f, const_idx):
                 if count == merge_subblock_idx:
-                    store_affine(f, 2 if const_idx < 4 else 1)
+                    store_affine(f, 2 if const_idx <= 4 else 1)
                     return
                 count += 1
     # The last candidates have zero vectors; a constructed one before them may have set bcw_idx.
@@ -70,13 +73,19 @@ def merged_subblock_motion(f: Frame) -> None:
 
 @compiled
 def may_inherit(f: Frame, x: int, y: int) -> bool:
-    """Return True if the unit may inherit the affine motion of the unit at (x, y)."""
+    """Return True if the unit may inherit the affine motion of the unit at (x, y).
+
+    Part of clause 8.5.5.2, Derivation process for motion vectors and reference indices in subblock merge mode.
+    """
     return bool(affine_at(f, x, y) and mergeable(f, x, y))
 
 
 @compiled
 def inherited_motion(f: Frame, x: int, y: int) -> None:
-    """Inherit the affine motion of the unit that contains the luma sample (x, y) (8.5.5.5), and store it."""
+    """Inherit the affine motion of the unit that contains the luma sample (x, y), and store it.
+
+    Part of clause 8.5.5.2, Derivation process for motion vectors and reference indices in subblock merge mode.
+    """
     unit, cp_mv = f.unit, f.candidates.cp_mv
     cell: MotionCell = f.motion[y >> 2, x >> 2]
     motion_model_idc = int64(cell.model)
@@ -92,7 +101,9 @@ def inherited_motion(f: Frame, x: int, y: int) -> None:
 
 @compiled
 def corner_motion(f: Frame) -> None:
-    """Derive the motion at the four corners of the unit (8.5.5.6).
+    """Derive the motion at the four corners of the unit.
+
+    Part of clause 8.5.5.6, Derivation process for constructed affine control point motion vector merging candidates.
 
     Args:
         f: State of the picture; the result is `f.candidates.corner`. A corner without motion has no references.
@@ -115,7 +126,10 @@ def corner_motion(f: Frame) -> None:
 
 @compiled
 def take_corner(f: Frame, corner: Motion, x: int, y: int) -> bool:
-    """Take the motion at the luma sample (x, y) for a corner; return False if it is not available."""
+    """Take the motion at the luma sample (x, y) for a corner; return False if it is not available.
+
+    Part of clause 8.5.5.6, Derivation process for constructed affine control point motion vector merging candidates.
+    """
     if not mergeable(f, x, y):
         return False
     copy_motion(f, x, y, corner)
@@ -124,22 +138,24 @@ def take_corner(f: Frame, corner: Motion, x: int, y: int) -> bool:
 
 @compiled
 def constructed_motion(f: Frame, const_idx: int) -> bool:
-    """Construct the control points of the unit from three or two corners (8.5.5.6).
+    """Construct the control points of the unit from three or two corners.
+
+    Clause 8.5.5.6, Derivation process for constructed affine control point motion vector merging candidates.
 
     Args:
         f: State of the picture; the result is in `f.unit`.
-        const_idx: Combination of corners: 0 all but the lower right, 1 all but the lower left, 2 all but the upper
-            right, 3 all but the upper left, 4 the upper two, 5 the left two.
+        const_idx: K of ConstK, a combination of corners: 1 all but the lower right, 2 all but the lower left, 3 all but
+            the upper right, 4 all but the upper left, 5 the upper two, 6 the left two.
 
     Returns:
         True if the corners have a common reference picture.
     """
     unit, corner = f.unit, f.candidates.corner
-    first = corner[3 if const_idx == 3 else 0]
-    second = corner[1 if const_idx in (0, 1, 3, 4) else 2]
+    first = corner[3 if const_idx == 4 else 0]
+    second = corner[1 if const_idx in (1, 2, 4, 5) else 2]
     third = first
-    if const_idx < 4:
-        third = corner[2 if const_idx in (0, 3) else 3]
+    if const_idx <= 4:
+        third = corner[2 if const_idx in (1, 4) else 3]
     exists = False
     both = True
     for list_x in range(2):
@@ -152,28 +168,31 @@ def constructed_motion(f: Frame, const_idx: int) -> bool:
             construct_points(f, const_idx, list_x)
     unit.motion.bcw_idx = 0
     if both:
-        unit.motion.bcw_idx = corner[1 if const_idx == 3 else 0].bcw_idx
+        unit.motion.bcw_idx = corner[1 if const_idx == 4 else 0].bcw_idx
     return exists
 
 
 @compiled
 def construct_points(f: Frame, const_idx: int, list_x: int) -> None:
-    """Set the control point vectors of one list from the corners, see `constructed_motion` (8.5.5.6)."""
+    """Set the control point vectors of one list from the corners, see `constructed_motion`.
+
+    Part of clause 8.5.5.6, Derivation process for constructed affine control point motion vector merging candidates.
+    """
     unit, corner, cp_mv = f.unit, f.candidates.corner, f.unit.cp_mv
     for point in range(3):
         cp_mv[list_x, point].x, cp_mv[list_x, point].y = corner[point].mv[list_x].x, corner[point].mv[list_x].y
     top_left, top_right, bottom_left = cp_mv[list_x, 0], cp_mv[list_x, 1], cp_mv[list_x, 2]
     bottom_right = corner[3].mv[list_x]
-    if const_idx == 1:
+    if const_idx == 2:
         bottom_left.x = clip(bottom_right.x + top_left.x - top_right.x, -131072, 131071)
         bottom_left.y = clip(bottom_right.y + top_left.y - top_right.y, -131072, 131071)
-    elif const_idx == 2:
+    elif const_idx == 3:
         top_right.x = clip(bottom_right.x + top_left.x - bottom_left.x, -131072, 131071)
         top_right.y = clip(bottom_right.y + top_left.y - bottom_left.y, -131072, 131071)
-    elif const_idx == 3:
+    elif const_idx == 4:
         top_left.x = clip(top_right.x + bottom_left.x - bottom_right.x, -131072, 131071)
         top_left.y = clip(top_right.y + bottom_left.y - bottom_right.y, -131072, 131071)
-    elif const_idx == 5:
+    elif const_idx == 6:
         # The change downwards, turned by 90 degrees.
         shift = FRACTION + log2(unit.width) - log2(unit.height)
         top_right.x = shifted((top_left.x << FRACTION) + ((bottom_left.y - top_left.y) << shift))
@@ -182,7 +201,9 @@ def construct_points(f: Frame, const_idx: int, list_x: int) -> None:
 
 @compiled
 def default_motion(f: Frame) -> bool:
-    """Derive the collocated motion at the centre of the unit (8.5.5.4).
+    """Derive the collocated motion at the centre of the unit.
+
+    Clause 8.5.5.4, Derivation process for subblock-based temporal merging base motion data.
 
     tempMv, the displacement to the collocated block, is the vector of A1 if it refers to the collocated picture.
 
@@ -208,6 +229,9 @@ def default_motion(f: Frame) -> bool:
 @compiled
 def collocated_motion(f: Frame, x: int, y: int, motion: Motion) -> bool:
     """Derive the collocated motion of the luma sample (x, y), displaced by tempMv.
+
+    Part of clause 8.5.5.3, Derivation process for subblock-based temporal merging candidates.
+    Part of clause 8.5.5.4, Derivation process for subblock-based temporal merging base motion data.
 
     The displaced sample is clipped to the CTU and four columns to the right of it.
 
@@ -237,6 +261,8 @@ def collocated_motion(f: Frame, x: int, y: int, motion: Motion) -> bool:
 @compiled
 def store_temporal_subblocks(f: Frame) -> None:
     """Derive the motion of the 8x8 subblocks of the unit, and store it.
+
+    Clause 8.5.5.3, Derivation process for subblock-based temporal merging candidates.
 
     A subblock without collocated motion has that at the centre of the unit.
 

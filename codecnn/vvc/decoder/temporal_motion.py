@@ -17,7 +17,9 @@ from codecnn.vvc.syntax.log import MotionVector
 
 
 def stored_motion(f: Frame, lists: Sequence[Records]) -> Records:
-    """Return the motion of a finished picture in the form that later pictures predict from (8.5.2.11, 8.5.2.15).
+    """Return the motion of a finished picture in the form that later pictures predict from.
+
+    Clause 8.5.2.15, Temporal motion buffer compression process for collocated motion vectors.
 
     It is that of the upper left 4x4 samples of every 8x8 samples, with vectors rounded to six significant bits.
 
@@ -37,7 +39,7 @@ def stored_motion(f: Frame, lists: Sequence[Records]) -> Records:
         used = ref_idx >= 0
         place = slices, i, np.where(used, ref_idx, 0)
         for axis in ("x", "y"):
-            out["mv"][axis][..., i] = np.where(used, compressed(motion["dmvr_mv"][axis][..., i]), 0)
+            out["mv"][axis][..., i] = np.where(used, compressed(motion["mv_dmvr"][axis][..., i]), 0)
         out["pred_flag"][..., i] = used
         out["poc"][..., i] = np.where(used, pocs[place], 0)
         out["long_term"][..., i] = np.where(used, long_terms[place], 0)
@@ -45,7 +47,10 @@ def stored_motion(f: Frame, lists: Sequence[Records]) -> Records:
 
 
 def compressed(vector: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Round components of vectors to six significant bits (8.5.2.15)."""
+    """Round components of vectors to six significant bits.
+
+    Part of clause 8.5.2.15, Temporal motion buffer compression process for collocated motion vectors.
+    """
     magnitude = (vector ^ (vector >> 17)) | 31
     shift = np.frexp(magnitude.astype(np.float64))[1].astype(np.int32) - 5
     rounded: npt.NDArray[np.int32] = (vector + ((1 << shift) >> 2)) & ((-1 << shift) >> 1)
@@ -54,14 +59,20 @@ def compressed(vector: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
 
 @compiled
 def scaled(value: int, factor: int) -> int:
-    """Scale a component of a vector by distScaleFactor (formula 558)."""
+    """Scale a component of a vector by distScaleFactor.
+
+    Part of clause 8.5.2.12, Derivation process for collocated motion vectors.
+    """
     product = value * factor
     return clip((product + 128 - int(product >= 0)) >> 8, -131072, 131071)
 
 
 @compiled
 def scale_factor(current: int, other: int) -> int:
-    """Derive distScaleFactor from the POC distances of the current and the other vector; `other` must not be 0."""
+    """Derive distScaleFactor from the POC distances of the current and the other vector; `other` must not be 0.
+
+    Part of clause 8.5.2.12, Derivation process for collocated motion vectors.
+    """
     tb, td = clip(current, -128, 127), clip(other, -128, 127)
     tx = (16384 + (abs(td) >> 1)) // abs(td)
     return clip((tb * (tx if td > 0 else -tx) + 32) >> 6, -4096, 4095)
@@ -71,7 +82,9 @@ def scale_factor(current: int, other: int) -> int:
 def collocated_vector(
     f: Frame, list_x: int, ref_idx: int, x_col: int, y_col: int, sb_flag: bool, mv: MotionVector
 ) -> bool:
-    """Derive mvLXCol, a vector from the collocated picture (8.5.2.12).
+    """Derive mvLXCol, a vector from the collocated picture.
+
+    Clause 8.5.2.12, Derivation process for collocated motion vectors.
 
     Args:
         f: State of the picture.
@@ -116,7 +129,9 @@ def collocated_vector(
 
 @compiled
 def bottom_right_vector(f: Frame, list_x: int, ref_idx: int, mv: MotionVector) -> bool:
-    """Derive the temporal vector of the sample to the lower right of the unit (8.5.2.11).
+    """Derive the temporal vector of the sample to the lower right of the unit.
+
+    Part of clause 8.5.2.11, Derivation process for temporal luma motion vector prediction.
 
     That sample must lie in the same row of CTUs and in the picture or subpicture.
 
@@ -140,7 +155,9 @@ def bottom_right_vector(f: Frame, list_x: int, ref_idx: int, mv: MotionVector) -
 
 @compiled
 def temporal_vector(f: Frame, list_x: int, ref_idx: int, mv: MotionVector) -> bool:
-    """Derive the temporal vector predictor mvLXCol of the unit (8.5.2.11).
+    """Derive the temporal vector predictor mvLXCol of the unit.
+
+    Clause 8.5.2.11, Derivation process for temporal luma motion vector prediction.
 
     Args:
         f: State of the picture.

@@ -3,9 +3,8 @@
 import numpy as np
 
 from codecnn.base.compiled import compiled
-from codecnn.vvc.decoder import frame as fr
-from codecnn.vvc.decoder.frame import Frame
-from codecnn.vvc.decoder.interpolation import U, ref_pic
+from codecnn.vvc.decoder.frame import Frame, U
+from codecnn.vvc.decoder.interpolation import ref_pic
 
 BCW_WEIGHTS = np.array([4, 5, 3, 10, -2], np.int64)
 """Weight of L1 by bcw_idx, in units of 1/8."""
@@ -29,6 +28,9 @@ def write_weighted(
 ) -> None:
     """Write clip(((first * weight_0 + second * weight_1 + addend) >> shift) + offset) to the prediction plane.
 
+    Part of clause 8.5.6.6.2, Default weighted sample prediction process.
+    Part of clause 8.5.6.6.3, Explicit weighted sample prediction process.
+
     Args:
         f: State of the picture.
         component: 0 Y, 1 Cb, 2 Cr.
@@ -36,25 +38,25 @@ def write_weighted(
         y: Row of the block in its component.
         width: Width of the block.
         height: Height of the block.
-        stride_0: Numbers of a row of the first prediction, which is at PREDICTED of `Frame.s`.
-        stride_1: Numbers of a row of the second prediction, INTER_BLOCK later; 0 if there is none.
+        stride_0: Numbers of a row of the first prediction, which is `scratch.predicted[0]`.
+        stride_1: Numbers of a row of the second prediction; 0 if there is none.
         weight_0: Weight of the first prediction.
         weight_1: Weight of the second prediction.
         addend: Number added before the shift.
         shift: Right shift.
         offset: Number added after the shift.
     """
-    s, planes = f.s, f.planes
+    predicted_0, predicted_1, planes = f.scratch.predicted[0], f.scratch.predicted[1], f.planes
     peak = np.int32((1 << f.pic.bit_depth) - 1)
     stride = f.pic.stride[component]
     target = f.pic.pred[component] + y * stride + x
     w0, w1, a, o = np.int32(weight_0), np.int32(weight_1), np.int32(addend), np.int32(offset)
     for row in range(height):
         out = U(target + row * stride)
-        first, second = U(fr.PREDICTED + row * stride_0), U(fr.PREDICTED + fr.INTER_BLOCK + row * stride_1)
+        first, second = U(row * stride_0), U(row * stride_1)
         for k in range(width):
             i = U(k)
-            value = np.int32((np.int32(s[first + i] * w0 + s[second + i] * w1 + a) >> shift) + o)
+            value = np.int32((np.int32(predicted_0[first + i] * w0 + predicted_1[second + i] * w1 + a) >> shift) + o)
             planes[out + i] = min(max(value, np.int32(0)), peak)
 
 
@@ -72,7 +74,11 @@ def combine(
     stride_0: int,
     stride_1: int,
 ) -> None:
-    """Combine the predictions of a block at PREDICTED and write them to the prediction plane.
+    """Combine the predictions of a block in `scratch.predicted` and write them to the prediction plane.
+
+    Clause 8.5.6.6.1, Weighted sample prediction process.
+    Clause 8.5.6.6.2, Default weighted sample prediction process.
+    Clause 8.5.6.6.3, Explicit weighted sample prediction process.
 
     Args:
         f: State of the picture.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from codecnn.base.records import record_at
-from tests.helpers.plain_decoder import SIDE, block_state, checked, deblocking, empty_frame, fr, lg, put_vectors, st
+from tests.helpers.plain_decoder import SIDE, block_state, checked, deblocking, empty_frame, fr, lg, put_vectors, rc, st
 
 FORMATS = ((1, 1), (1, 0), (0, 0))
 
@@ -57,7 +57,7 @@ def transform_blocks(rng, unit):
 def plain_edges(f, slices, units, maps, chroma):
     """Derive the edges of all cells from maps of units and transform blocks in samples."""
     side = SIDE
-    out = np.zeros((4, side // 4, side // 4), np.int64)
+    out = np.zeros((2, side // 4, side // 4), rc.EDGE)
     for horizontal, row, column in np.ndindex(2, side // 4, side // 4):
         y, x = 4 * row, 4 * column
         py, px = (y - 1, x) if horizontal else (y, x - 1)
@@ -72,7 +72,10 @@ def plain_edges(f, slices, units, maps, chroma):
             continue
         if q_slice != p_slice and not (f.slice.loop_filter_across_slices and slices["crossed"].all()):
             continue
-        out[horizontal, row, column] = plain_luma_edge(f, units, maps, horizontal, (y, x), (py, px))
+        edge = out[horizontal, row, column]
+        edge.bs, edge.max_filter_length_p, edge.max_filter_length_q = plain_luma_edge(
+            f, units, maps, horizontal, (y, x), (py, px)
+        )
         unit_q, unit_p = (units[int(maps["unit"][at]) - 1] for at in ((y, x), (py, px)))
         size = "h" if horizontal else "w"
         sub = int(f.pic.log2_sub_height_c if horizontal else f.pic.log2_sub_width_c)
@@ -86,19 +89,18 @@ def plain_edges(f, slices, units, maps, chroma):
         else:
             strengths = [int(maps[name][y, x] or maps[name][py, px]) for name in ("cb", "cr")]
         large = min(chroma[size][y, x], chroma[size][py, px]) >> sub >= 8
-        if any(strengths):
-            out[2 + horizontal, row, column] = strengths[0] + 4 * strengths[1] + 16 * large
+        edge.bs_c[:], edge.max_filter_length_c = strengths, 3 if large else 1
     return out
 
 
 def plain_luma_edge(f, units, maps, horizontal, q, p):
-    """Derive a luma edge between the samples `p` and `q`, packed as in `deblocking.LUMA_V`."""
+    """Derive bS and the filter lengths of a luma edge between the samples `p` and `q`."""
     unit_p, unit_q = (units[int(maps["unit"][at]) - 1] for at in (p, q))
     transform, other = maps["block"][p] != maps["block"][q], unit_p is not unit_q
     offset = q[0] - unit_q.y if horizontal else q[1] - unit_q.x
     subblock = unit_q.model > 0 and offset % 8 == 0
     if not transform and not subblock:
-        return 0
+        return 0, 0, 0
     if st.MODE_INTRA in (unit_p.mode, unit_q.mode):
         strength = 0 if unit_p.bdpcm and unit_q.bdpcm else 2
     elif transform and (unit_p.ciip or unit_q.ciip):
@@ -114,7 +116,7 @@ def plain_luma_edge(f, units, maps, horizontal, q, p):
     else:
         strength = int(unit_q.mode == st.MODE_INTER and differ(f, p, q))
     if strength == 0:
-        return 0
+        return 0, 0, 0
     name, size = ("h", unit_q.height) if horizontal else ("w", unit_q.width)
     if transform:
         sizes = [int(maps[name][at]) for at in (p, q)]
@@ -130,7 +132,7 @@ def plain_luma_edge(f, units, maps, horizontal, q, p):
             return bool(maps["block"][y, x] != (maps["block"][y - 1, x] if horizontal else maps["block"][y, x - 1]))
 
         lengths = [1, 1] if edge_at(-4) or edge_at(4) else [2, 2] if edge_at(-8) or edge_at(8) else [3, 3]
-    return strength | lengths[0] << 2 | lengths[1] << 5
+    return strength, *lengths
 
 
 def differ(f, p, q):
@@ -216,10 +218,13 @@ def test_edges_of_random_units(number):
                 block_state.keep_luma_block(f, *block, coded & 1)
                 if len(blocks) < 4 or place == 3:
                     block_state.keep_chroma_block(f, *chroma_block, coded >> 1, 0)
-    edges = np.zeros((4, side // 4, side // 4), np.int32)
+    edges = np.zeros((2, side // 4, side // 4), rc.EDGE)
     checked(deblocking.derive_edges)(f.pic, f.slice, f.known, f.motion, slices, edges, 0, side // 4)
     expected = plain_edges(f, slices, units, maps, chroma)
-    for plane, name in enumerate(("luma V", "luma H", "chroma V", "chroma H")):
-        np.testing.assert_array_equal(edges[plane], expected[plane], f"picture {number}, {name}")
-    assert len(np.unique(edges[:2])) > 12, np.unique(edges[:2])
+    for edge_type, direction in ((rc.EDGE_VER, "vertical"), (rc.EDGE_HOR, "horizontal")):
+        for name in rc.EDGE.names:
+            actual = edges[name][edge_type]
+            np.testing.assert_array_equal(actual, expected[name][edge_type], f"{direction} edges, {name}")
+    kinds = np.unique(edges[["bs", "max_filter_length_p", "max_filter_length_q"]])
+    assert len(kinds) > 12, kinds
     np.testing.assert_array_equal(f.known["qp"][..., 0], (maps["unit"][::4, ::4] - 1) % 50)

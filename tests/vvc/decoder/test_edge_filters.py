@@ -5,7 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from tests.helpers.plain_decoder import checked, edge_filters
+from codecnn.base.records import new_record
+from tests.helpers.plain_decoder import checked, edge_filters, rc
 
 _TC = "3 4 4 4 4 5 5 5 5 7 7 8 9 10 10 11 13 14 15 17 19 21 24 25 29 33 36 41 45 51 57 64 71 80 89 100 112 125 141 157"
 TC = [*[0] * 18, *map(int, _TC.split()), 177, 198, 222, 250, 280, 314, 352, 395]
@@ -105,7 +106,7 @@ def deblock_luma(p, q, edge):
 
 
 def long_filter(p, q, lengths, tc):
-    """Filter up to seven samples on each side (clause 8.8.3.6.7)."""
+    """Filter up to seven samples on each side (clause 8.8.3.6.8)."""
     p_weights, q_weights, divisor = {
         (7, 7): ((2, 1, 1, 1, 1, 1, 1), (2, 1, 1, 1, 1, 1, 1), 16),
         (5, 5): ((2, 2, 2, 1, 1), (2, 2, 2, 1, 1), 16),
@@ -192,8 +193,9 @@ def test_luma_and_chroma_edges_of_all_lengths_in_both_directions(depth):
                 work, at, across, along, count, edge.strength, edge.length_p == 3, edge.qp, *offsets, depth, *flags
             )
         else:
-            packed = edge.strength | edge.length_p << 2 | edge.length_q << 5
-            checked(edge_filters.filter_luma)(work, at, across, along, packed, edge.qp, *offsets, depth, *flags)
+            record = new_record(rc.Edge, np.int8)
+            record.bs, record.max_filter_length_p, record.max_filter_length_q = edge[:3]
+            checked(edge_filters.filter_luma)(work, at, across, along, record, edge.qp, *offsets, depth, *flags)
         actual = work.reshape(samples.shape) if across == 1 else work.reshape(samples.T.shape).T
         np.testing.assert_array_equal(actual, expected, f"{edge} chroma {chroma}")
         changed.add((chroma, *(np.count_nonzero((expected != samples).any(0)[part]) for part in np.s_[:8, 8:])))

@@ -219,7 +219,7 @@ def test_geometric_partitions(partition):
     width, height = shapes[partition % len(shapes)]
     place = (64, 32, width, height)
     vectors = (random_vector(rng), random_vector(rng))
-    facts = {"kind": rc.KIND_GEOMETRIC, "merge_gpm_partition_idx": partition, "part_list": (0, 1)}
+    facts = {"kind": rc.KIND_GEOMETRIC, "merge_gpm_partition_idx": partition, "pred_list_flag": (0, 1)}
     scene.unit(place, vectors, facts)
     inter_prediction.predict_inter_unit(scene.f)
     for component in range(3):
@@ -282,7 +282,7 @@ def test_positions_stay_inside_their_arrays_whatever_the_numbers(number):
     facts = {"kind": kinds[number % 4], "merge_gpm_partition_idx": int(rng.integers(0, 64))}
     facts |= {"general_merge_flag": 1, "bcw_idx": number % 7, "motion_model_idc": int(rng.integers(0, 4))}
     scene.unit(place, ((far[0], far[1]), (far[2], far[3])), facts)
-    scene.f.unit.part_list[:] = rng.integers(0, 2, 2)
+    scene.f.unit.pred_list_flag[:] = rng.integers(0, 2, 2)
     for axis in "xy":
         scene.f.unit.cp_mv[axis] = rng.integers(-(1 << 17), 1 << 17, (2, 3))
     inter_prediction.predict_inter_unit(fr.Frame(*map(as_checked, scene.f)))

@@ -10,7 +10,6 @@ from tests.helpers.plain_decoder import (
     coding_units,
     cross_component,
     empty_frame,
-    fr,
     intra_prediction,
     lg,
     random_frame,
@@ -63,7 +62,7 @@ def matrix_prediction(top, left, weights, transposed, bit_depth):
 
 
 def interpolated(block, before, factor):
-    """Interpolate rows to `factor` times their length, starting from the sample `before` each (clause 8.4.5.2.4)."""
+    """Interpolate rows to `factor` times their length, starting from the sample `before` each (clause 8.4.5.2.5)."""
     knots = np.column_stack([before, block])
     out = np.empty((len(block), factor * block.shape[1]), np.int64)
     for step in range(1, factor + 1):
@@ -79,7 +78,7 @@ def test_all_modes_of_mip(size, bit_depth):
         f, recon, pred = random_frame(rng, bit_depth)
         for mode in range((16, 8, 6)[size]):
             results = 64 if size == 2 else 16
-            weights = f.s[fr.MIP_AT + 8 * 64 * (16 * size + mode) :][: 8 * results].reshape(results, 8).astype(np.int64)
+            weights = f.tables.mip_weights[size, mode, :results].astype(np.int64)
             weights = weights[:, 1:] if size == 2 else weights[:, : 4 if size == 0 else 8]
             for transposed in (False, True):
                 intra_prediction.predict_by_matrix(f, 0, 64, 64, width, height, mode, transposed)

@@ -200,7 +200,7 @@ def test_refined_vectors_and_samples_padded_around_the_first_vectors(bit_depth):
             refined += dx != 0 or dy != 0
             without_flow += cost < 2 * width * height and number % 2
             moved = [(vectors[i][0] + (1 - 2 * i) * dx, vectors[i][1] + (1 - 2 * i) * dy) for i in range(2)]
-            stored = vectors_of(scene.f.motion[y >> 2 : (y + height) >> 2, x >> 2], "dmvr_mv")
+            stored = vectors_of(scene.f.motion[y >> 2 : (y + height) >> 2, x >> 2], "mv_dmvr")
             np.testing.assert_array_equal(stored[0], [*moved[0], *moved[1]])
             assert (stored == stored[:1]).all()
             for component in range(3):
