@@ -65,6 +65,7 @@ class PictureFilters:
         ctbs: st.CtbMaps,
         planes: Sequence[Plane],
         memory: PlaneMemory | None = None,
+        target: Sequence[Plane] = (),
         filtered: bool = True,
         strengths: bool = True,
     ) -> None:
@@ -76,6 +77,7 @@ class PictureFilters:
             ctbs: Maps of the picture in CTUs, as `codecnn.vvc.syntax.ParsedCtus` has them.
             planes: Y, Cb and Cr before the inverse luma mapping, int32, shape (rows, columns).
             memory: Memory of the filtered planes; None allocates them.
+            target: Components that the decoded picture is copied to, uint16.
             filtered: Apply the filters; otherwise `filtered` stays empty.
             strengths: Derive the edges if the picture is not filtered.
         """
@@ -85,7 +87,7 @@ class PictureFilters:
         self.edges = np.zeros((2, *frame.known.shape), EDGE)
         self._slices = _deblocking_of_slices(picture)
         self._near = usable_ctus(picture, ctbs[st.CTB_REGION])
-        self._strengths = filtered or strengths
+        self._strengths, self._target = filtered or strengths, target
         memory = memory or PlaneMemory()
         dbf = [memory.take(plane.shape, np.int32) for plane in planes] if filtered else []
         self._offsets = [_sao_of_ctus(ctbs, component) for component in range(len(dbf))]
@@ -121,6 +123,9 @@ class PictureFilters:
             self._apply_sao(component, first, self._offset)
         first, self._complete = self._complete, rows if last else max(0, rows - 2)
         self._apply_alf(first, self._complete)
+        for component, plane in enumerate(self._target):
+            area = self._rows_of(component, first, self._complete)
+            plane[area] = self.filtered.rec[component][area]
 
     def _cells(self, first: int, last: int) -> tuple[int, int]:
         """Return the rows of cells of 4x4 luma samples, first and last + 1, in rows of CTUs."""
