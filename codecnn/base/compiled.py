@@ -23,7 +23,7 @@ COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 _log = logging.getLogger(__name__)
 
 
-class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
+class _PartLibrary(JITCodeLibrary):
     """Code of a function that only other compiled functions call.
 
     Numba optimises the code of a function and of all functions that it calls, and translates it to machine code, once
@@ -43,36 +43,34 @@ class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
 
     def _finalize_final_module(self) -> None:
         """Make no machine code."""
-        self._finalize_dynamic_globals()
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:
         """Return the null pointer."""
-        self._ensure_finalized()
+        self._ensure_finalized()  # type: ignore[no-untyped-call]
         return 0
 
 
-@register_pass(mutates_CFG=False, analysis_only=True)
-class _PartPass(LoweringPass):  # type: ignore[misc]
+@register_pass(mutates_CFG=False, analysis_only=True)  # type: ignore[no-untyped-call]
+class _PartPass(LoweringPass):
     """Pass that begins the code of a function as a `_PartLibrary`."""
 
     _name = "codecnn_part"
 
-    def __init__(self) -> None:
-        LoweringPass.__init__(self)
-
     def run_pass(self, state: Any) -> bool:
         """Set the library that the lowering writes to."""
-        state.library = _PartLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        library: Any = _PartLibrary
+        state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
         return False
 
 
-class _PartCompiler(CompilerBase):  # type: ignore[misc]
+class _PartCompiler(CompilerBase):
     """Compiler of functions that only other compiled functions call."""
 
     def define_pipelines(self) -> list[Any]:
         """Return the passes of numba with `_PartPass`."""
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
         passes.add_pass_after(_PartPass, NopythonTypeInference)
         passes.finalize()
         return [passes]
@@ -157,6 +155,7 @@ def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterat
     Yields:
         Nothing.
     """
+    name = function.__name__
     if not isinstance(function, numba.core.registry.CPUDispatcher) or len(function.overloads):
         yield
         return
@@ -168,7 +167,7 @@ def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterat
         if folder is not None:
             with contextlib.suppress(OSError, NotImplementedError):
                 Path(folder).mkdir(parents=True, exist_ok=True)
-                lock = FileLock(Path(folder) / f"{function.__name__}.lock")
+                lock = FileLock(Path(folder) / f"{name}.lock")
                 try:
                     lock.acquire(timeout=1)
                 except Timeout:
