@@ -58,6 +58,9 @@ class _PartPass(LoweringPass):
 
     _name = "codecnn_part"
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def run_pass(self, state: Any) -> bool:
         """Set the library that the lowering writes to."""
         library: Any = _PartLibrary
