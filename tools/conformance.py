@@ -85,10 +85,10 @@ def main(argv: list[str] | None = None) -> int:
             results["refused"] += 1
         except CodecnnError as error:
             result = f"error: {error}"
-            results["errors"] += 1
+            results["error"] += 1
         print(f"| {stream.relative_to(folder)} | {counts} | {result} |", flush=True)
-    print(f"\n{results.total()} streams: {', '.join(f'{count} {result}' for result, count in sorted(results.items()))}")
-    return 1 if not results or results["differs"] or results["errors"] else 0
+    print("\nStreams:", ", ".join(f"{count} {result}" for result, count in sorted(results.items())) or "none")
+    return 1 if not results or results["differs"] or results["error"] else 0
 
 
 if __name__ == "__main__":
