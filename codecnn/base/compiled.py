@@ -10,6 +10,10 @@ from typing import Any, TypeVar, cast
 import numba
 from filelock import FileLock, Timeout
 from numba.core import event
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import LoweringPass, register_pass
+from numba.core.typed_passes import NopythonTypeInference
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -19,16 +23,72 @@ COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 _log = logging.getLogger(__name__)
 
 
+class _PartLibrary(JITCodeLibrary):
+    """Code of a function that only other compiled functions call.
+
+    Numba optimises the code of a function and of all functions that it calls, and translates it to machine code, once
+    more for each of its callers. This code is only linked; that happens once, in the function that Python calls.
+    """
+
+    class _NoEnvironment:
+        """The function has no machine code that could refer to its Python module."""
+
+        def set_env(self, env_name: str, env: Any) -> None:
+            """Do nothing."""
+
+    codegen = _NoEnvironment()
+
+    def _optimize_final_module(self) -> None:
+        """Leave the code as it is."""
+
+    def _finalize_final_module(self) -> None:
+        """Make no machine code."""
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """Return the null pointer."""
+        self._ensure_finalized()  # type: ignore[no-untyped-call]
+        return 0
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)  # type: ignore[no-untyped-call]
+class _PartPass(LoweringPass):
+    """Pass that begins the code of a function as a `_PartLibrary`."""
+
+    _name = "codecnn_part"
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
+    def run_pass(self, state: Any) -> bool:
+        """Set the library that the lowering writes to."""
+        library: Any = _PartLibrary
+        state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
+        return False
+
+
+class _PartCompiler(CompilerBase):
+    """Compiler of functions that only other compiled functions call."""
+
+    def define_pipelines(self) -> list[Any]:
+        """Return the passes of numba with `_PartPass`."""
+        passes: Any = DefaultPassBuilder.define_nopython_pipeline(self.state)  # type: ignore[no-untyped-call]
+        passes.add_pass_after(_PartPass, NopythonTypeInference)
+        passes.finalize()
+        return [passes]
+
+
 def compiled(function: Function) -> Function:
     """Compile a function that only other compiled functions call.
 
-    It has no wrapper for calls from Python, which would lengthen its compilation by a third. The environment variable
+    It has no wrapper for calls from Python and no machine code of its own. The environment variable
     NUMBA_DISABLE_JIT=1 leaves the function plain Python for debugging; NUMBA_BOUNDSCHECK=1 checks array indices.
 
     Numba compiles a function once more for every combination of constants that it is called with. This function is
     compiled once for all constants.
     """
-    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler}
     fast: Any = numba.njit(**options)(function)
     if COMPILED:
         resolve = fast.get_call_template

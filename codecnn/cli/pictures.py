@@ -144,7 +144,8 @@ def partition(options: PartitionOptions) -> dict[str, Any]:
     with --shard 1/N to --shard N/N. With --backend dask --scheduler tcp://host:8786 the workers of a cluster do the
     work; they must see streams and folder under the same paths.
 
-    The first run on a machine compiles code for about a minute, with --planes or --motion for two to four.
+    The first run on a machine compiles code for about half a minute, with --planes or --motion for one to two
+    minutes.
     """
     from codecnn.codec import LUMA, stream_table, write_blocks, write_partitions
 

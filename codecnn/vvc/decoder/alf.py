@@ -15,8 +15,7 @@ from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_dig
 from codecnn.base.records import Array, Record, Records, record_dtype
 from codecnn.vvc.decoder.borrowed import borrowed_records, borrowed_samples
 from codecnn.vvc.decoder.cross_component_alf import cross_component_filter
-from codecnn.vvc.decoder.frame import clip
-from codecnn.vvc.decoder.interpolation import U
+from codecnn.vvc.decoder.frame import U, clip
 from codecnn.vvc.decoder.records import PictureValues
 
 Samples = npt.NDArray[np.int32]

@@ -138,10 +138,15 @@ class Decoder:
         while self._waiting and self._fullness() >= dpb.size:
             finished.append(self._next())
         check_hook(picture, self.hook)
-        decoded = reconstruct_picture(picture, log, self._buffer, self._worker, self._memory)
+        reference, slot = self._buffer.reserve(picture)
+        target = [] if self.hook is not None else slot
+        decoded = reconstruct_picture(picture, log, self._buffer, self._worker, self._memory, target)
+        stored = self._worker.submit(_raise_errors, decoded.filtering)
         if self.hook is not None:
             apply_hook(decoded, self.hook)
-        stored = self._buffer.store(picture, decoded.frame, decoded.reference, decoded.lists, self._worker)
+            for plane, samples in zip(slot, decoded.reference, strict=True):
+                plane[...] = samples
+        self._buffer.store(reference, decoded.frame, decoded.lists, picture.is_intra, stored)
         self._unfinished.append(stored)
         if picture.output:
             record = self._worker.submit(self._record, decoded, missing)
@@ -197,6 +202,12 @@ class Decoder:
             missing,
             decoded.planes(self.names),
         )
+
+
+def _raise_errors(parts: list[Future[None]]) -> None:
+    """Raise the exception of work that is done, if there is one."""
+    for part in parts:
+        part.result()
 
 
 def hash_state(decoded: Reconstruction) -> HashState:

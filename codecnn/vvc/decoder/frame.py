@@ -17,6 +17,9 @@ from codecnn.vvc.intra import CUBIC_FILTER, GAUSSIAN_DISTANCE, GAUSSIAN_FILTER, 
 from codecnn.vvc.syntax import MAX_TILES
 from codecnn.vvc.syntax.log import CODING_UNIT, TRANSFORM_UNIT, CodingUnit, TransformUnit
 
+U = np.uint64
+"""Type of indices of loops over samples."""
+
 
 class Frame(NamedTuple):
     """State of one picture while it is reconstructed, and of the current slice.

@@ -9,12 +9,9 @@ import numpy as np
 
 from codecnn.base.compiled import compiled
 from codecnn.base.records import Array
-from codecnn.vvc.decoder.frame import Frame, clip
+from codecnn.vvc.decoder.frame import Frame, U, clip
 from codecnn.vvc.decoder.records import FAULT_REFERENCE, RefPicListEntry
 from codecnn.vvc.intra import CUBIC_FILTER
-
-U = np.uint64
-"""Type of indices of loops over samples."""
 
 REGULAR, HALF_SAMPLE, AFFINE, DOWN_1, DOWN_2, AFFINE_DOWN_1, AFFINE_DOWN_2 = range(7)
 """Filters of luma: tables 27 (hpelIfIdx 0 and 1) to 32; DOWN_1 and DOWN_2 are those of scaled references.

@@ -51,8 +51,8 @@ class PictureFilters:
     is one row behind deblocking, and ALF one row behind SAO, until the last row is there.
 
     Attributes:
-        edges: Left and upper edges that deblocking filters, elements of type EDGE, shape (2, rows, columns), a cell for
-            each 4x4 luma samples.
+        edges: Left and upper edges that deblocking filters, elements of type EDGE, shape (2, rows, columns), a cell
+            for each 4x4 luma samples.
         unfiltered: Y, Cb and Cr before the filters; luma is that after the inverse luma mapping.
         filtered: The planes after each filter; a filter that changes nothing has the same arrays as the one before.
     """
@@ -64,6 +64,7 @@ class PictureFilters:
         ctbs: Records,
         planes: Sequence[Plane],
         memory: PlaneMemory | None = None,
+        target: Sequence[Plane] = (),
         filtered: bool = True,
         strengths: bool = True,
     ) -> None:
@@ -75,6 +76,7 @@ class PictureFilters:
             ctbs: CTUs of the picture, as `codecnn.vvc.syntax.ParsedCtus` has them.
             planes: Y, Cb and Cr before the inverse luma mapping, int32, shape (rows, columns).
             memory: Memory of the filtered planes; None allocates them.
+            target: Components that the decoded picture is copied to, uint16.
             filtered: Apply the filters; otherwise `filtered` stays empty.
             strengths: Derive the edges if the picture is not filtered.
         """
@@ -84,7 +86,7 @@ class PictureFilters:
         self.edges = np.zeros((2, *frame.known.shape), EDGE)
         self._slices = _deblocking_of_slices(picture)
         self._near = usable_ctus(picture, ctbs["region"])
-        self._strengths = filtered or strengths
+        self._strengths, self._target = filtered or strengths, target
         memory = memory or PlaneMemory()
         dbf = [memory.take(plane.shape, np.int32) for plane in planes] if filtered else []
         self._sao = [np.ascontiguousarray(ctbs["sao"][..., component]) for component in range(len(dbf))]
@@ -120,6 +122,9 @@ class PictureFilters:
             self._apply_sao(component, first, self._offset)
         first, self._complete = self._complete, rows if last else max(0, rows - 2)
         self._apply_alf(first, self._complete)
+        for component, plane in enumerate(self._target):
+            area = self._rows_of(component, first, self._complete)
+            plane[area] = self.filtered.rec[component][area]
 
     def _cells(self, first: int, last: int) -> tuple[int, int]:
         """Return the rows of cells of 4x4 luma samples, first and last + 1, in rows of CTUs."""
@@ -150,10 +155,7 @@ class PictureFilters:
         return slice(first << shift, last << shift)
 
     def _deblock(self, first: int, last: int) -> None:
-        """Deblock rows of CTUs.
-
-        Part of clause 8.8.3.1, Deblocking filter process.
-        """
+        """Deblock rows of CTUs."""
         frame, dbf = self._frame, self.filtered.dbf
         for component, plane in enumerate(dbf):
             rows = self._rows_of(component, first, last)

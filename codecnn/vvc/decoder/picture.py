@@ -215,7 +215,9 @@ def reconstruct(picture: ParsedPicture, planes: Sequence[str], hook: PictureHook
     filtered = needs_filters(planes)
     if filtered:
         check_hook(picture, hook)
-    decoded = reconstruct_picture(picture, read_log(picture), None, InlineExecutor(), None, filtered, strengths)
+    decoded = reconstruct_picture(
+        picture, read_log(picture), None, InlineExecutor(), filtered=filtered, strengths=strengths
+    )
     if filtered and hook is not None:
         apply_hook(decoded, hook)
     return decoded.planes(planes)
@@ -236,6 +238,7 @@ def reconstruct_picture(
     buffer: PictureBuffer | None,
     worker: Executor,
     memory: PlaneMemory | None = None,
+    target: Sequence[Plane] = (),
     filtered: bool = True,
     strengths: bool = False,
 ) -> Reconstruction:
@@ -249,6 +252,7 @@ def reconstruct_picture(
         buffer: Buffer with the reference pictures, after `PictureBuffer.begin`; None for intra pictures.
         worker: Executor that calls one function after the other.
         memory: Memory of the planes; None allocates them.
+        target: Components that the decoded picture is copied to, uint16.
         filtered: Apply the in-loop filters.
         strengths: Derive the boundary strengths if it is not filtered.
 
@@ -268,7 +272,9 @@ def reconstruct_picture(
     decoded = Reconstruction(picture, frame, images)
     rows = _FinishedRows(picture)
     if log.error is None:
-        filters = PictureFilters(picture, frame, log.batches[0].ctbs, images["unf"], memory, filtered, strengths)
+        filters = PictureFilters(
+            picture, frame, log.batches[0].ctbs, images["unf"], memory, target, filtered, strengths
+        )
         images["unf"] = filters.unfiltered
         if filtered:
             images |= filters.filtered._asdict()

@@ -4,8 +4,7 @@ One array holds the samples of all pictures in slots of equal size. A slot is us
 with the stream.
 """
 
-from collections.abc import Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,37 +144,40 @@ class PictureBuffer:
             return NO_MOTION
         return by_poc[part.references[number][index][1]].motion
 
-    def store(
-        self,
-        picture: ParsedPicture,
-        frame: Frame,
-        planes: Sequence[Plane],
-        lists: list[Records],
-        worker: Executor,
-    ) -> Future[None]:
-        """Store a decoded picture as a short-term reference picture.
+    def reserve(self, picture: ParsedPicture) -> tuple[ReferencePicture, list[npt.NDArray[np.uint16]]]:
+        """Reserve a slot for a picture that is decoded next.
 
         Args:
             picture: The picture.
-            frame: Its state after decoding.
-            planes: Its components after the in-loop filters, each (h, w).
-            lists: For each slice its RefPicList.
-            worker: Executor that calls one function after the other, the last one that changes `planes` before this.
 
         Returns:
-            Done when the samples are stored.
+            The picture, not yet in the buffer, and the components in its slot, each (h, w).
         """
-        slot = self._free_slot()
-        at = slot * self.slot_size
-        samples = self.samples[at : at + self.slot_size]
-        stored = worker.submit(_copy, planes, samples)
+        reference = self._new(picture, picture.poc)
+        at = reference.slot * self.slot_size
+        planes = []
+        for height, width in reference.sizes:
+            planes.append(self.samples[at : at + height * width].reshape(height, width))
+            at += height * width
+        return reference, planes
+
+    def store(
+        self, reference: ReferencePicture, frame: Frame, lists: list[Records], intra: bool, stored: Future[None]
+    ) -> None:
+        """Mark a decoded picture as a short-term reference picture.
+
+        Args:
+            reference: The picture, as `reserve` returned it.
+            frame: Its state after decoding.
+            lists: For each slice its RefPicList.
+            intra: All slices are I slices.
+            stored: Done when the samples are in the slot.
+        """
         self._writes = [*(write for write in self._writes if not write.done()), stored]
-        motion = NO_MOTION if picture.is_intra else stored_motion(frame, lists)
-        sizes = [(int(plane.shape[0]), int(plane.shape[1])) for plane in planes]
-        self.pictures = [kept for kept in self.pictures if kept.poc != picture.poc]
-        window = picture.pps.scaling_window
-        self.pictures.append(ReferencePicture(picture.poc, slot, sizes, window, motion, stored=stored))
-        return stored
+        reference.stored = stored
+        reference.motion = NO_MOTION if intra else stored_motion(frame, lists)
+        self.pictures = [kept for kept in self.pictures if kept.poc != reference.poc]
+        self.pictures.append(reference)
 
     def _set_size(self, sps: SequenceParameterSet) -> None:
         """Allocate the slots of a sequence unless those of the sequence before fit."""
@@ -200,13 +202,19 @@ class PictureBuffer:
 
         Clause 8.3.4.2, Generation of one unavailable picture.
         """
+        reference = self._new(picture, poc)
+        reference.missing = True
+        at = reference.slot * self.slot_size
+        self.samples[at : at + self.slot_size] = 1 << (picture.sps.bit_depth - 1)
+        self.pictures.append(reference)
+
+    def _new(self, picture: ParsedPicture, poc: int) -> ReferencePicture:
+        """Return a picture of the size of `picture` in a free slot, which has no motion."""
         sps, pps = picture.sps, picture.pps
         height, width = pps.pps_pic_height_in_luma_samples, pps.pps_pic_width_in_luma_samples
         chroma = (height >> sps.log2_sub_height_c, width >> sps.log2_sub_width_c)
         sizes = [(height, width), *[chroma] * (2 if sps.sps_chroma_format_idc else 0)]
-        slot = self._free_slot()
-        self.samples[slot * self.slot_size : (slot + 1) * self.slot_size] = 1 << (sps.bit_depth - 1)
-        self.pictures.append(ReferencePicture(poc, slot, sizes, pps.scaling_window, NO_MOTION, missing=True))
+        return ReferencePicture(poc, self._free_slot(), sizes, pps.scaling_window, NO_MOTION)
 
     def _put_entry(self, entry: RefPicListEntry, reference: ReferencePicture, picture: ParsedPicture) -> None:
         """Set an entry of a list, except for its weights."""
@@ -227,14 +235,6 @@ class PictureBuffer:
         entry.scale_y = _scale(height - unit_y * (ref_margins.top + ref_margins.bottom), window_h)
         entry.scaled = (width, height, ref_margins) != (full_w, full_h, margins)
         entry.window_left, entry.window_top = unit_x * ref_margins.left, unit_y * ref_margins.top
-
-
-def _copy(planes: Sequence[Plane], samples: npt.NDArray[np.uint16]) -> None:
-    """Copy the components of a picture to a slot."""
-    at = 0
-    for plane in planes:
-        samples[at : at + plane.size].reshape(plane.shape)[...] = plane
-        at += plane.size
 
 
 def _scale(reference: int, current: int) -> int:

@@ -362,8 +362,12 @@ class Scratch(Record):
         predicted: predSamplesL0 and predSamplesL1 with 14 bits, with the margin of the filters in each row.
         bordered: predSamplesL0 and predSamplesL1 with a border of one sample.
         diff_mv: diffMvL0 and diffMvL1 of PROF, horizontal and vertical, of the samples of a 4x4 subblock.
-        gradient_sum: tempH and tempV of BDOF.
+        gradient_sum: tempH and tempV of BDOF, with a border of one sample like the following.
         gradient_difference: gradientHL0 - gradientHL1 and gradientVL0 - gradientVL1 of BDOF.
+        sample_difference: diff of BDOF.
+        flow_terms: The terms of each sample that sGx2, sGy2, sGxGy, sGxdI and sGydI of BDOF add up.
+        flow_columns: Sums of the terms in six rows by column.
+        flow: vx and vy of BDOF by column.
     """
 
     coefficients: Annotated[Array[int], 64 * 64]
@@ -379,8 +383,12 @@ class Scratch(Record):
     predicted: Annotated[Array[Array[int]], 2, INTER_BLOCK]
     bordered: Annotated[Array[Array[int]], 2, 18 * 18]
     diff_mv: Annotated[Array[int], 2, 2, 16]
-    gradient_sum: Annotated[Array[Array[int]], 2, 256]
-    gradient_difference: Annotated[Array[Array[int]], 2, 256]
+    gradient_sum: Annotated[Array[Array[int]], 2, 18 * 18]
+    gradient_difference: Annotated[Array[Array[int]], 2, 18 * 18]
+    sample_difference: Annotated[Array[int], 18 * 18]
+    flow_terms: Annotated[Array[Array[int]], 5, 18 * 18]
+    flow_columns: Annotated[Array[Array[int]], 5, 18]
+    flow: Annotated[Array[Array[int]], 2, 16]
 
 
 class Tables(Record):

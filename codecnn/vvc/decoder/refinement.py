@@ -5,8 +5,8 @@ import numpy as np
 from codecnn.base.compiled import compiled
 from codecnn.base.records import Array
 from codecnn.vvc.decoder.affine import gradient, spreads
-from codecnn.vvc.decoder.frame import Frame, clip
-from codecnn.vvc.decoder.interpolation import U, fetch
+from codecnn.vvc.decoder.frame import Frame, U, clip
+from codecnn.vvc.decoder.interpolation import fetch
 from codecnn.vvc.decoder.motion_prediction import rounded
 from codecnn.vvc.syntax import log2
 
@@ -87,62 +87,140 @@ def write_optical_flow(f: Frame, x: int, y: int, width: int, height: int) -> Non
         height: Height of the block, at most 16.
     """
     l0, l1, planes = f.scratch.bordered[0], f.scratch.bordered[1], f.planes
-    sum_x, sum_y = f.scratch.gradient_sum[0], f.scratch.gradient_sum[1]
     change_x, change_y = f.scratch.gradient_difference[0], f.scratch.gradient_difference[1]
+    flow_x, flow_y = f.scratch.flow[0], f.scratch.flow[1]
     stride = width + 2
-    first = stride + 1
-    for row in range(height):
-        for column in range(width):
-            i, at = first + row * stride + column, row * width + column
-            across_0, across_1 = (l0[i + 1] >> 6) - (l0[i - 1] >> 6), (l1[i + 1] >> 6) - (l1[i - 1] >> 6)
-            down_0 = (l0[i + stride] >> 6) - (l0[i - stride] >> 6)
-            down_1 = (l1[i + stride] >> 6) - (l1[i - stride] >> 6)
-            sum_x[at], sum_y[at] = (across_0 + across_1) >> 1, (down_0 + down_1) >> 1
-            change_x[at], change_y[at] = across_0 - across_1, down_0 - down_1
+    find_gradients(f, width, height)
+    find_flow_terms(f, width, height)
     shift = max(3, 15 - f.pic.bit_depth)
-    addend, peak = 1 << (shift - 1), (1 << f.pic.bit_depth) - 1
+    addend, peak = np.int32(1 << (shift - 1)), np.int32((1 << f.pic.bit_depth) - 1)
     for top in range(0, height, 4):
-        for left in range(0, width, 4):
-            flow_x, flow_y = optical_flow(f, left, top, width, height)
-            for row in range(top, top + 4):
-                out = f.pic.pred[0] + (y + row) * f.pic.stride[0] + x
-                for column in range(left, left + 4):
-                    at = row * width + column
-                    value = l0[first + row * stride + column] + l1[first + row * stride + column] + addend
-                    value += flow_x * change_x[at] + flow_y * change_y[at]
-                    planes[out + column] = clip(value >> shift, 0, peak)
+        optical_flow(f, top, width)
+        for row in range(top, top + 4):
+            first = U((row + 1) * stride + 1)
+            out = U(f.pic.pred[0] + (y + row) * f.pic.stride[0] + x)
+            for column in range(width):
+                k = U(column)
+                at = first + k
+                value = np.int32(l0[at] + l1[at] + addend + flow_x[k] * change_x[at] + flow_y[k] * change_y[at])
+                planes[out + k] = min(max(np.int32(value >> shift), np.int32(0)), peak)
 
 
 @compiled
-def optical_flow(f: Frame, left: int, top: int, width: int, height: int) -> tuple[int, int]:
-    """Derive the flow (vx, vy) of a 4x4 subblock from the 6x6 samples around it; arguments as `write_optical_flow`.
+def find_gradients(f: Frame, width: int, height: int) -> None:
+    """Derive the gradients of both predictions and the differences of their samples.
+
+    Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
+
+    The results are `gradient_sum`, `gradient_difference` and `sample_difference` of `scratch`, in rows of `width` + 2
+    numbers with a border like `scratch.bordered`.
+
+    Args:
+        f: State of the picture.
+        width: Width of the block.
+        height: Height of the block.
+    """
+    l0, l1, difference = f.scratch.bordered[0], f.scratch.bordered[1], f.scratch.sample_difference
+    sum_x, sum_y = f.scratch.gradient_sum[0], f.scratch.gradient_sum[1]
+    change_x, change_y = f.scratch.gradient_difference[0], f.scratch.gradient_difference[1]
+    stride = width + 2
+    above, left, centre, right, below = U(0), U(stride - 1), U(stride), U(stride + 1), U(2 * stride)
+    # The rows are one loop, which also covers the border columns between them.
+    for k in range(height * stride):
+        i = U(k)
+        across_0, across_1 = (l0[right + i] >> 6) - (l0[left + i] >> 6), (l1[right + i] >> 6) - (l1[left + i] >> 6)
+        sum_x[centre + i] = np.int32(across_0 + across_1) >> 1
+        change_x[centre + i] = across_0 - across_1
+    for k in range(height * stride):
+        i = U(k)
+        down_0, down_1 = (l0[below + i] >> 6) - (l0[above + i] >> 6), (l1[below + i] >> 6) - (l1[above + i] >> 6)
+        sum_y[centre + i] = np.int32(down_0 + down_1) >> 1
+        change_y[centre + i] = down_0 - down_1
+    for k in range(height * stride):
+        i = centre + U(k)
+        difference[i] = (l1[i] >> 4) - (l0[i] >> 4)
+    repeat_border(sum_x, width, height)
+    repeat_border(sum_y, width, height)
+    repeat_border(difference, width, height)
+
+
+@compiled
+def repeat_border(block: Array[int], width: int, height: int) -> None:
+    """Set the border of one sample around a block to the nearest samples.
 
     Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
     """
-    l0, l1 = f.scratch.bordered[0], f.scratch.bordered[1]
-    sum_x, sum_y = f.scratch.gradient_sum[0], f.scratch.gradient_sum[1]
     stride = width + 2
-    first = stride + 1
-    total_x = total_y = total_xy = total_dx = total_dy = 0
-    for row in range(top - 1, top + 5):
-        inner_y = clip(row, 0, height - 1)
-        for column in range(left - 1, left + 5):
-            inner_x = clip(column, 0, width - 1)
-            at, place = inner_y * width + inner_x, first + inner_y * stride + inner_x
-            across, down = sum_x[at], sum_y[at]
-            difference = (l1[place] >> 4) - (l0[place] >> 4)
-            total_x += abs(across)
-            total_y += abs(down)
-            sign_x, sign_y = int(across > 0) - int(across < 0), int(down > 0) - int(down < 0)
-            total_xy += sign_y * across
-            total_dx += sign_x * difference
-            total_dy += sign_y * difference
-    flow_x = flow_y = 0
-    if total_x > 0:
-        flow_x = clip((4 * total_dx) >> log2(total_x), -15, 15)
-    if total_y > 0:
-        flow_y = clip((4 * total_dy - ((flow_x * total_xy) >> 1)) >> log2(total_y), -15, 15)
-    return flow_x, flow_y
+    for at in range(stride, (height + 1) * stride, stride):
+        block[at], block[at + width + 1] = block[at + 1], block[at + width]
+    last = height * stride
+    for i in range(stride):
+        block[i], block[last + stride + i] = block[stride + i], block[last + i]
+
+
+@compiled
+def find_flow_terms(f: Frame, width: int, height: int) -> None:
+    """Derive the terms of each sample, with the border, from which the flow follows: `scratch.flow_terms`.
+
+    Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
+    """
+    scratch = f.scratch
+    sum_x, sum_y, difference = scratch.gradient_sum[0], scratch.gradient_sum[1], scratch.sample_difference
+    squared_x, squared_y, mixed = scratch.flow_terms[0], scratch.flow_terms[1], scratch.flow_terms[2]
+    moved_x, moved_y = scratch.flow_terms[3], scratch.flow_terms[4]
+    for k in range((height + 2) * (width + 2)):
+        i = U(k)
+        across, down = np.int32(sum_x[i]), np.int32(sum_y[i])
+        sign_x = np.int32(np.int32(across > 0) - np.int32(across < 0))
+        sign_y = np.int32(np.int32(down > 0) - np.int32(down < 0))
+        squared_x[i], squared_y[i], mixed[i] = sign_x * across, sign_y * down, sign_y * across
+        moved_x[i], moved_y[i] = sign_x * difference[i], sign_y * difference[i]
+
+
+@compiled
+def optical_flow(f: Frame, top: int, width: int) -> None:
+    """Derive the flow (vx, vy) of a row of 4x4 subblocks from the 6x6 samples around each.
+
+    Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
+
+    Args:
+        f: State of the picture; the result is `scratch.flow`, equal in the four columns of a subblock.
+        top: First row of the subblocks.
+        width: Width of the block.
+    """
+    columns, flow = f.scratch.flow_columns, f.scratch.flow
+    stride = width + 2
+    for term in range(5):
+        values, total = f.scratch.flow_terms[term], columns[term]
+        first = U(top * stride)
+        step = U(stride)
+        for k in range(stride):
+            i = first + U(k)
+            upper = values[i] + values[i + step] + values[i + step + step]
+            i += step + step + step
+            total[U(k)] = np.int32(upper + values[i] + values[i + step] + values[i + step + step])
+    for left in range(0, width, 4):
+        total_x, total_y = sum_of_six(columns[0], left), sum_of_six(columns[1], left)
+        flow_x = flow_y = 0
+        if total_x > 0:
+            flow_x = clip((4 * sum_of_six(columns[3], left)) >> log2(total_x), -15, 15)
+        if total_y > 0:
+            moved = 4 * sum_of_six(columns[4], left) - ((flow_x * sum_of_six(columns[2], left)) >> 1)
+            flow_y = clip(moved >> log2(total_y), -15, 15)
+        for column in range(left, left + 4):
+            flow[0][column], flow[1][column] = flow_x, flow_y
+
+
+@compiled
+def sum_of_six(values: Array[int], first: int) -> int:
+    """Add up six numbers.
+
+    Part of clause 8.5.6.5, Bi-directional optical flow prediction process.
+    """
+    total = 0
+    for i in range(first, first + 6):
+        total += values[i]
+    return total
 
 
 @compiled

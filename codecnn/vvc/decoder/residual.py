@@ -1,8 +1,10 @@
 """Residuals of transform blocks: QPs, scaling of levels, and addition (H.266 clauses 8.7.1 to 8.7.3 and 8.7.5)."""
 
+import numpy as np
+
 from codecnn.base.compiled import compiled
 from codecnn.base.records import Array
-from codecnn.vvc.decoder.frame import LEVEL_SCALE, LIST_OF_SIZE, Frame, clip, coding_unit, residual_limit
+from codecnn.vvc.decoder.frame import LEVEL_SCALE, LIST_OF_SIZE, Frame, U, clip, coding_unit, residual_limit
 from codecnn.vvc.decoder.intra_prediction import wide_angle
 from codecnn.vvc.decoder.transforms import clear_coefficients, inverse_lfnst, inverse_transform
 from codecnn.vvc.syntax import log as lg
@@ -124,18 +126,16 @@ def add_residual(f: Frame, component: int, x0: int, y0: int, width: int, height:
     """
     planes = f.planes
     stride = f.pic.stride[component]
-    peak = (1 << f.pic.bit_depth) - 1
+    peak = np.int32((1 << f.pic.bit_depth) - 1)
     for y in range(height):
         place = (y0 + y) * stride + x0
-        recon, pred, resi = (
-            f.pic.recon[component] + place,
-            f.pic.pred[component] + place,
-            f.pic.resid[component] + place,
-        )
+        recon, pred = U(f.pic.recon[component] + place), U(f.pic.pred[component] + place)
+        resi, source = U(f.pic.resid[component] + place), U(y * width)
         for x in range(width):
-            value = residual[y * width + x]
-            planes[resi + x] = value
-            planes[recon + x] = clip(planes[pred + x] + value, 0, peak)
+            i = U(x)
+            value = residual[source + i]
+            planes[resi + i] = value
+            planes[recon + i] = min(max(np.int32(planes[pred + i] + value), np.int32(0)), peak)
 
 
 @compiled
@@ -148,9 +148,9 @@ def copy_prediction(f: Frame, component: int, x0: int, y0: int, width: int, heig
     stride = f.pic.stride[component]
     for y in range(height):
         place = (y0 + y) * stride + x0
-        recon, pred = f.pic.recon[component] + place, f.pic.pred[component] + place
+        recon, pred = U(f.pic.recon[component] + place), U(f.pic.pred[component] + place)
         for x in range(width):
-            planes[recon + x] = planes[pred + x]
+            planes[recon + U(x)] = planes[pred + U(x)]
 
 
 @compiled
