@@ -11,6 +11,7 @@ of two to three, and the machine by 10 to 30 %. Other presets, rate control, fil
 measured.
 """
 
+from itertools import product
 from math import exp, log, sqrt
 
 from codecnn.codec import STREAMS
