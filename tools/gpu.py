@@ -267,8 +267,8 @@ def measure_steps(session: Session) -> dict[str, Any]:
             not_run.append(f"{network} in {form}: no time was left")
         else:
             rows.append(training_row(network, form, units, session.device, session.sizes))
-    failed = [row["what"] for row in rows if "failed" in row]
-    failure = {"status": "failed", "why": f"failed: {'; '.join(failed)}"} if failed else {}
+    failed = [f"{row['what']}: {row['failed']}" for row in rows if "failed" in row]
+    failure = {"status": "failed", "why": "; ".join(failed)} if failed else {}
     return {"rows": rows, "not_run": not_run, **failure}
 
 

@@ -196,17 +196,19 @@ def unit_costs(recipe: Recipe, units: Sequence[tuple[Source, int]], jobs: int) -
     """
     sources = {source.name: source for source, _ in units}
 
-    def samples_of(source: Source) -> int:
+    def samples_of(source: Source) -> tuple[int, int]:
         form, pictures = source_format(recipe, source)
-        return form.width * form.height * pictures
+        return form.width * form.height, pictures
 
     with ThreadPoolExecutor(jobs) as pool:
         samples = dict(zip(sources, pool.map(samples_of, sources.values()), strict=True))
-    return [_milliseconds(recipe, source, qp, samples[source.name]) for source, qp in units]
+    return [_milliseconds(recipe, source, qp, *samples[source.name]) for source, qp in units]
 
 
-def _milliseconds(recipe: Recipe, source: Source, qp: int, samples: int) -> int:
-    return round(1000 * (similar_seconds(recipe, source.encoder, qp, samples) + sum(_further_seconds(recipe, samples))))
+def _milliseconds(recipe: Recipe, source: Source, qp: int, picture: int, pictures: int) -> int:
+    samples = picture * pictures
+    coding = similar_seconds(recipe, source.encoder, qp, samples, picture)
+    return round(1000 * (coding + sum(_further_seconds(recipe, samples))))
 
 
 def _further_seconds(recipe: Recipe, samples: int) -> tuple[float, float, float]:

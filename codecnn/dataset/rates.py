@@ -11,6 +11,7 @@ of two to three, and the machine by 10 to 30 %. Other presets, rate control, fil
 measured.
 """
 
+from itertools import product
 from math import exp, log, sqrt
 
 from codecnn.codec import STREAMS
@@ -90,10 +91,10 @@ def coding_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, samples
     unlike = recipe.rate is not None or recipe.in_loop is not None or coding.params
     if rates is None or unlike:
         return None
-    return _coding_seconds(recipe, rates, qp, samples)
+    return _coding_seconds(recipe, rates, qp, samples, picture)
 
 
-def similar_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, samples: int) -> float:
+def similar_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, samples: int, picture: int) -> float:
     """Return `coding_seconds`, with the rates of the most similar settings for those that were not measured.
 
     They serve to compare the units of a recipe, not to predict how long the build takes.
@@ -101,12 +102,12 @@ def similar_seconds(recipe: Recipe, encoder: EncoderSpec | None, qp: int, sample
     if recipe.codec == STREAMS:
         return 0.0
     preset = recipe.coding(encoder).preset
-    configuration = "ra" if recipe.configuration == "ldb" else recipe.configuration
-    similar = [(codec, name, configuration) for codec in (recipe.codec, "vvc") for name in (preset, "medium")]
-    return _coding_seconds(recipe, next(CODING[key] for key in similar if key in CODING), qp, samples)
+    configurations = (recipe.configuration, "ra") if recipe.configuration == "ldb" else (recipe.configuration,)
+    similar = product((recipe.codec, "vvc"), (preset, "medium"), configurations)
+    return _coding_seconds(recipe, next(CODING[key] for key in similar if key in CODING), qp, samples, picture)
 
 
-def _coding_seconds(recipe: Recipe, rates: tuple[float, float, float], qp: int, samples: int) -> float:
+def _coding_seconds(recipe: Recipe, rates: tuple[float, float, float], qp: int, samples: int, picture: int) -> float:
     # A second stream without in-loop filters has the unfiltered pictures of VVC.
     runs = 2 if recipe.codec == "vvc" and recipe.unfiltered else 1
     detail = sqrt(max(1.0, _SMALL / picture))

@@ -81,6 +81,7 @@ def test_exactness_of_a_small_picture(tmp_path, capfd):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # compiling warns
 def test_all_parts_of_the_gpu_script_on_the_cpu(tmp_path):
     assert gpu.main(["-o", str(tmp_path / "gpu.json"), "--device", "cpu"]) == 0
     parts = json.loads((tmp_path / "gpu.json").read_text())["parts"]
