@@ -14,7 +14,7 @@ from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_dig
 from codecnn.base.records import Array, Record, Records
 from codecnn.vvc.decoder.borrowed import borrowed_records, borrowed_samples
 from codecnn.vvc.decoder.frame import clip
-from codecnn.vvc.syntax.maps import SAO_PARAMETERS, SaoParameters
+from codecnn.vvc.syntax import SAO_PARAMETERS, SaoParameters
 
 Samples = npt.NDArray[np.int32]
 Ints = npt.NDArray[np.int64]

@@ -13,6 +13,8 @@ from .bitstream import BitWriter as BitWriter
 from .bitstream import with_emulation_prevention as with_emulation_prevention
 from .bitstream import without_emulation_prevention as without_emulation_prevention
 from .log import CTU_LOG_SIZE as CTU_LOG_SIZE
+from .maps import SAO_PARAMETERS as SAO_PARAMETERS
+from .maps import SaoParameters as SaoParameters
 from .picture_hash import md5_message as md5_message
 from .pictures import LOOP_FILTER_MARKER as LOOP_FILTER_MARKER
 from .pictures import ParsedPicture as ParsedPicture
