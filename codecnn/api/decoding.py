@@ -80,7 +80,7 @@ def decode(options: DecodeOptions) -> "list[CheckedPicture]":
     unf_y_416x240_10bit_400.yuv (residuals with an offset of 32768 in 16 bits), and motion_00000.npz and so on for
     motion, one for each picture.
 
-    The first run on a machine compiles code for one to two minutes.
+    The first run on a machine compiles code for about a minute.
 
     Returns:
         Properties of the pictures.

@@ -114,13 +114,14 @@ def compiled_entry(function: Function) -> Function:
 
 
 _logged: set[str] = set()
-"""Messages that this process has logged."""
+"""Words before the first comma of the messages that this process has logged."""
 
 
 def _log_once(message: str) -> None:
-    """Log a warning unless this process has logged it."""
-    if message not in _logged:
-        _logged.add(message)
+    """Log a warning unless this process has logged one with the same words before the first comma."""
+    key = message.partition(",")[0]
+    if key not in _logged:
+        _logged.add(key)
         _log.warning("codecnn: %s", message)
 
 
@@ -153,7 +154,7 @@ def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterat
     Args:
         function: Function that `compiled_entry` returned.
         what: Name of the code in the messages, e.g. "the VVC decoder".
-        about: Usual duration of the compilation in the messages, e.g. "two minutes".
+        about: Usual duration of the compilation in the messages, e.g. "a minute".
 
     Yields:
         Nothing.

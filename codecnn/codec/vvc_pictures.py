@@ -27,7 +27,7 @@ def read_pictures(
 ) -> Iterator[tuple[int, dict[str, Plane]]]:
     """Decode a VVC stream and return planes of its pictures.
 
-    The first call on a machine compiles for one to two minutes.
+    The first call on a machine compiles for about a minute.
 
     Args:
         path: VVC byte stream (Annex B), or a container with a VVC stream.

@@ -86,7 +86,7 @@ class ViewOptions:
 def view(options: ViewOptions) -> "Viewed | None":
     """Show pictures in an HTML page: CUs, modes, motion, prediction, residual, in-loop filters, coding error.
 
-    The page needs no other file and no network. The first run on a machine compiles code for one to two minutes.
+    The page needs no other file and no network. The first run on a machine compiles code for about a minute.
     --serve keeps the pictures in memory and shows the page on the loopback interface until Ctrl+C, for pages that are
     too large for a file. The printed address has a random token; requests without it are refused.
 

@@ -48,7 +48,7 @@ BLOCK_COLUMNS = tuple(_BLOCK_COLUMNS.split())
 
 _LOG_SIZE = 4 * lg.CTU_LOG_SIZE
 
-COMPILATION = "the VVC decoder", "two minutes"
+COMPILATION = "the VVC decoder", "a minute"
 """Name of the compiled code of parser and decoder in messages, and how long its compilation takes."""
 
 
