@@ -1,4 +1,4 @@
-"""What a filter in the coding loop adds to a stream; docs/reference/loop_filter.md has the syntax.
+"""Parameters and decisions that a filter in the loop adds to a stream; docs/reference/loop_filter.md has the syntax.
 
 `MessageWriter` takes the decision on each picture when its filter has run, and writes it into the slice header of the
 access unit that the encoder returns next. A decoder thus has the decision before the picture, without delay.
@@ -61,7 +61,7 @@ def loop_parameters(
 
 @dataclass(frozen=True)
 class _Added:
-    """What is added to the access unit of a picture.
+    """Additions to the access unit of a picture.
 
     Attributes:
         extension: Parameters and decision, for the extension of the slice header.
