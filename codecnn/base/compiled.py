@@ -114,14 +114,13 @@ def compiled_entry(function: Function) -> Function:
 
 
 _logged: set[str] = set()
-"""Words before the first comma of the messages that this process has logged."""
+"""Subjects of the messages that this process has logged."""
 
 
-def _log_once(message: str) -> None:
-    """Log a warning unless this process has logged one with the same words before the first comma."""
-    key = message.partition(",")[0]
-    if key not in _logged:
-        _logged.add(key)
+def _log_once(subject: str, message: str) -> None:
+    """Log a warning unless this process has logged one on the same subject."""
+    if subject not in _logged:
+        _logged.add(subject)
         _log.warning("codecnn: %s", message)
 
 
@@ -131,12 +130,12 @@ class _CompilationListener(event.Listener):
     If numba finds the compiled code in its cache, there is no event and no message.
     """
 
-    def __init__(self, message: str) -> None:
-        self.message = message
+    def __init__(self, subject: str, message: str) -> None:
+        self.subject, self.message = subject, message
 
     def on_start(self, event: Any) -> None:
         """Log the message at the first function."""
-        _log_once(self.message)
+        _log_once(self.subject, self.message)
 
     def on_end(self, event: Any) -> None:
         """Do nothing."""
@@ -165,7 +164,7 @@ def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterat
         return
     folder = function.stats.cache_path
     where = f"once on this machine, cached in {folder}" if folder else "as numba finds no folder for its cache"
-    listener = _CompilationListener(f"compiling {what} for about {about}, {where}")
+    listener = _CompilationListener(f"compiling {what}", f"compiling {what} for about {about}, {where}")
     with contextlib.ExitStack() as stack:
         stack.enter_context(event.install_listener("numba:compile", listener))
         if folder is not None:
@@ -175,7 +174,7 @@ def compiled_once(function: Callable[..., Any], what: str, about: str) -> Iterat
                 try:
                     lock.acquire(timeout=1)
                 except Timeout:
-                    _log_once(f"waiting for another process, which compiles {what}")
+                    _log_once(f"waiting for {what}", f"waiting for another process, which compiles {what}")
                     lock.acquire()
                 stack.callback(lock.release)
         yield
@@ -203,8 +202,8 @@ def source_digest(*folders: Path) -> str:
     Returns:
         SHA-256 as a hexadecimal string.
     """
-    own = [Path(__file__).with_name(name) for name in ("compiled.py", "records.py")]
+    always = [Path(__file__).with_name(name) for name in ("compiled.py", "records.py")]
     digest = hashlib.sha256()
-    for path in (*own, *(path for folder in folders for path in sorted(folder.rglob("*.py")))):
+    for path in (*always, *(path for folder in folders for path in sorted(folder.rglob("*.py")))):
         digest.update(path.read_bytes())
     return digest.hexdigest()

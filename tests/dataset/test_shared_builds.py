@@ -51,8 +51,8 @@ def check_units(store):
     """Check that each folder of a unit is a whole unit, with files of the recorded content."""
     for folder in store.glob("coded/*_qp*"):
         unit = json.loads((folder / "unit.json").read_text())
-        found = {f"coded/{folder.name}/{name}": value for name, value in hashes(folder).items()}
-        assert {name: found[name] for name in unit["files"] if name.startswith("coded/")} == {
+        recomputed = {f"coded/{folder.name}/{name}": value for name, value in hashes(folder).items()}
+        assert {name: recomputed[name] for name in unit["files"] if name.startswith("coded/")} == {
             name: value for name, value in unit["files"].items() if name.startswith("coded/")
         }
 

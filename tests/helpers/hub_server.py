@@ -4,8 +4,9 @@ import contextlib
 import hashlib
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.helpers.http_server import served
 
 COMMITS = {"main": "a" * 40, "v1": "b" * 40}
 
@@ -53,12 +54,5 @@ def hub(repositories):
 
         do_GET = do_HEAD = respond  # noqa: N815
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", requests
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(Handler) as address:
+        yield address, requests

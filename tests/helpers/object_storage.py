@@ -2,10 +2,11 @@
 
 import contextlib
 import re
-import threading
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import unquote
+
+from tests.helpers.http_server import served
 
 MISSING = b'<?xml version="1.0"?><Error><Code>NoSuchKey</Code><Message>The key does not exist.</Message></Error>'
 
@@ -49,12 +50,5 @@ def serve(folder):
 
         do_GET = do_HEAD = respond  # noqa: N815
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", reads
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(Handler) as address:
+        yield address, reads

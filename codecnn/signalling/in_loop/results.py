@@ -40,7 +40,7 @@ COUNTED = (
     "With messages: all bits of the stream except picture hashes; stream alone: without parameters and decisions of "
     "the filter."
 )
-"""What the columns count."""
+"""Meaning of the columns."""
 
 LABEL = "in-loop (low delay: every picture is predicted from filtered pictures)"
 """Description of the gains."""

@@ -123,23 +123,23 @@ def predict_vector(f: Frame, list_x: int, ref_idx: int, mvp_flag: int, amvr_shif
         mv: The result.
     """
     unit, candidates = f.unit, f.candidates
-    mvp_list, found = candidates.mvp_list, candidates.mv
+    mvp_list, candidate = candidates.mvp_list, candidates.mv
     x, y, width, height = unit.x, unit.y, unit.width, unit.height
     count = 0
-    if spatial_vector(f, list_x, ref_idx, x - 1, y + height, found) or spatial_vector(
-        f, list_x, ref_idx, x - 1, y + height - 1, found
+    if spatial_vector(f, list_x, ref_idx, x - 1, y + height, candidate) or spatial_vector(
+        f, list_x, ref_idx, x - 1, y + height - 1, candidate
     ):
         count = keep_predictor(f, count, amvr_shift)
     if (
-        spatial_vector(f, list_x, ref_idx, x + width, y - 1, found)
-        or spatial_vector(f, list_x, ref_idx, x + width - 1, y - 1, found)
-        or spatial_vector(f, list_x, ref_idx, x - 1, y - 1, found)
+        spatial_vector(f, list_x, ref_idx, x + width, y - 1, candidate)
+        or spatial_vector(f, list_x, ref_idx, x + width - 1, y - 1, candidate)
+        or spatial_vector(f, list_x, ref_idx, x - 1, y - 1, candidate)
     ):
         count = keep_predictor(f, count, amvr_shift)
     if count == 2 and mvp_list[0].x == mvp_list[1].x and mvp_list[0].y == mvp_list[1].y:
         count = 1
     temporal = f.slice.ph_temporal_mvp_enabled_flag and width * height > 32
-    if count < 2 and temporal and temporal_vector(f, list_x, ref_idx, found):
+    if count < 2 and temporal and temporal_vector(f, list_x, ref_idx, candidate):
         count = keep_predictor(f, count, amvr_shift)
     for i in range(min(4, candidates.num_hmvp_cand)):
         hmvp = candidates.hmvp_cand_list[i]
@@ -147,7 +147,7 @@ def predict_vector(f: Frame, list_x: int, ref_idx: int, mvp_flag: int, amvr_shif
             list_y = list_x ^ other
             hmvp_ref_idx = hmvp.ref_idx[list_y]
             if count < 2 and hmvp_ref_idx >= 0 and same_picture(f, list_y, hmvp_ref_idx, list_x, ref_idx):
-                found.x, found.y = hmvp.mv[list_y].x, hmvp.mv[list_y].y
+                candidate.x, candidate.y = hmvp.mv[list_y].x, hmvp.mv[list_y].y
                 count = keep_predictor(f, count, amvr_shift)
     mv.x = mv.y = 0
     if mvp_flag < count:
