@@ -1,4 +1,10 @@
-"""Pictures of a byte stream: active parameter sets, headers, picture order counts (H.266 clauses 7.4.2.4, 8.3.1)."""
+"""Pictures of a byte stream: active parameter sets, headers, picture order counts (H.266 clauses 7.4.2.4, 8.3.1).
+
+The slices of a picture have one type of NAL unit unless its PPS sets pps_mixed_nalu_types_in_pic_flag. A mixed picture
+consists of subpictures of different types (clause 7.4.2.2). It is no IRAP or GDR picture, so that it neither begins a
+sequence nor resets the POC. It is a RASL picture if one slice is RASL and all are RASL or RADL, and a RADL picture only
+if all slices are RADL.
+"""
 
 from collections.abc import Iterator
 from mmap import mmap
@@ -19,7 +25,8 @@ from codecnn.vvc.syntax.sps import SequenceParameterSet
 LOOP_FILTER_MARKER = b"CNNf"
 """First bytes of the parameters of a filter in the coding loop (docs/reference/loop_filter.md)."""
 
-_IRAP = (bitstream.IDR_W_RADL, bitstream.IDR_N_LP, bitstream.CRA)
+_IDR = (bitstream.IDR_W_RADL, bitstream.IDR_N_LP)
+_LEADING = {bitstream.RADL, bitstream.RASL}
 
 
 class Slice(NamedTuple):
@@ -111,6 +118,7 @@ class _Reader:
         self.aps: dict[tuple[int, int], bytes] = {}
         self.header: PictureHeader | None = None
         self.picture: ParsedPicture | None = None
+        self.types: set[int] = set()
         self.sequence_ended = True
         self.skip_leading = False
         self.recovery_poc: int | None = None
@@ -158,8 +166,9 @@ def read_pictures(stream: bytes | mmap) -> Iterator[ParsedPicture]:
         if done is not None:
             count += 1
             yield done
-    if state.picture is not None:
-        yield state.picture
+    done = _end_picture(state)
+    if done is not None:
+        yield done
     elif count == 0:
         raise FormatError("it has no pictures")
 
@@ -199,7 +208,18 @@ def _unit(state: _Reader, unit: bitstream.NalUnit) -> ParsedPicture | None:
 
 
 def _end_picture(state: _Reader) -> ParsedPicture | None:
-    done, state.picture, state.header = state.picture, None, None
+    """End the current picture; return it unless it is left out."""
+    done, header, types = state.picture, state.header, state.types
+    state.picture, state.header, state.types = None, None, set()
+    if done is None or header is None:
+        return None
+    rasl = bitstream.RASL in types and types <= _LEADING
+    if rasl and state.skip_leading:
+        return None
+    kept = {poc for part in done.slices for entries in part.listed for _, poc in entries}
+    state.decoded = [*(decoded for decoded in state.decoded if decoded in kept), done.poc]
+    if done.temporal_id == 0 and not header.ph_non_ref_pic_flag and not rasl and types != {bitstream.RADL}:
+        state.previous_poc = done.poc
     return done
 
 
@@ -221,50 +241,47 @@ def _slice(state: _Reader, unit: bitstream.NalUnit) -> ParsedPicture | None:
     h = state.header
     if h is None:
         raise FormatError("a slice has no picture header")
-    if state.picture is None and not _start_picture(state, unit, h):
-        return done
+    if state.picture is None:
+        _start_picture(state, unit, h)
     assert state.picture is not None
+    state.types.add(unit.type)
+    if len(state.types) > 1 and not h.pps.pps_mixed_nalu_types_in_pic_flag:
+        kinds = " and ".join(map(str, sorted(state.types)))
+        raise FormatError(f"its slices have nal_unit_type {kinds}, but pps_mixed_nalu_types_in_pic_flag is 0")
     s = SliceHeader(r, unit.type, h)
     poc = state.picture.poc
     log2_lsb = h.sps.log2_max_pic_order_cnt_lsb
     listed = [list_pocs(entries, poc, log2_lsb, state.decoded) for entries in s.ref_pic_lists]
     references = [entries[:active] for entries, active in zip(listed, s.num_ref_idx_active, strict=True)]
-    if not state.picture.slices:
-        # The lists of the first slice decide which pictures stay in the buffer (clause 8.3.3).
-        kept = {reference_poc for entries in listed for _, reference_poc in entries}
-        state.decoded = [*(decoded for decoded in state.decoded if decoded in kept), poc]
     state.picture.slices.append(
         Slice(s, h, poc, unit.rbsp, r.position // 8, state.filters, references, listed, state.aps)
     )
     return done
 
 
-def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) -> bool:
-    """Begin a picture at its first slice (clause 8.3.1); return False if it cannot be decoded."""
+def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) -> None:
+    """Begin a picture at its first slice (clause 8.3.1)."""
     user_data, state.user_data = tuple(state.user_data), []
-    idr = unit.type in (bitstream.IDR_W_RADL, bitstream.IDR_N_LP)
-    starts = idr or (state.sequence_ended and unit.type in (bitstream.CRA, bitstream.GDR))
+    mixed = h.pps.pps_mixed_nalu_types_in_pic_flag
+    idr = unit.type in _IDR and not mixed
+    cra, gdr = (unit.type == kind and not mixed for kind in (bitstream.CRA, bitstream.GDR))
+    starts = idr or (state.sequence_ended and (cra or gdr))
     if state.sequence_ended and not starts:
         raise FormatError("the sequence does not begin with an IRAP or GDR picture")
-    if idr or unit.type == bitstream.CRA:
+    if idr or cra:
         state.skip_leading = starts and not idr
-    if unit.type == bitstream.RASL and state.skip_leading:
-        return False
     if starts:
         state.cvs += 1
         state.sequence_ended = False
         state.decoded = []
     poc = _poc(state, h, starts)
-    if unit.type in _IRAP:
+    if idr or cra:
         state.recovery_poc = None
-    elif unit.type == bitstream.GDR and starts:
+    elif gdr and starts:
         # Pictures before the recovery point of a GDR picture at which decoding starts are not output (clause 8.1.2).
         state.recovery_poc = poc + h.ph_recovery_poc_cnt
     output = h.ph_pic_output_flag and (state.recovery_poc is None or poc >= state.recovery_poc)
-    if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and unit.type not in (bitstream.RASL, bitstream.RADL):
-        state.previous_poc = poc
     state.picture = ParsedPicture(poc, state.cvs, unit.temporal_id, output, starts, h.sps, h.pps, [], [], user_data)
-    return True
 
 
 def _poc(state: _Reader, h: PictureHeader, starts: bool) -> int:
