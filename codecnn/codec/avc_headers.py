@@ -18,7 +18,7 @@ _SLICE, _IDR, _SPS, _PPS = 1, 5, 7, 8
 """nal_unit_type (H.264 table 7-1)."""
 _TYPES = "PBIPI"
 """Slice types by slice_type modulo 5 (H.264 table 7-6); SP and SI count as P and I."""
-_GENERALITY = "BPI"
+_SLICE_TYPE_ORDER = "BPI"
 _CHROMA = ("400", "420", "422", "444")
 _RESET = 5
 """memory_management_control_operation that resets the picture order count (H.264 clause 7.4.3.3)."""
@@ -184,7 +184,7 @@ def avc_info(stream: AvcStream, name: str) -> StreamInfo:
             position=positions[id(picture)],
             poc=picture.poc,
             temporal_id=0,
-            slice_type=min(picture.types, key=_GENERALITY.index),
+            slice_type=min(picture.types, key=_SLICE_TYPE_ORDER.index),
             slice_qps=tuple(picture.qps),
         )
         for picture in stream.pictures

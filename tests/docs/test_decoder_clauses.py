@@ -5,9 +5,9 @@ import pytest
 from tools import clauses
 
 WITHOUT_CLAUSE = {
-    "block_state.keep_chroma_block": "stores properties of blocks that deblocking reads",
-    "block_state.keep_luma_block": "stores properties of blocks that deblocking reads",
-    "block_state.keep_unit": "stores properties of blocks that deblocking reads",
+    "block_state.store_chroma_block": "stores properties of blocks that deblocking reads",
+    "block_state.store_luma_block": "stores properties of blocks that deblocking reads",
+    "block_state.store_unit": "stores properties of blocks that deblocking reads",
     "block_state.packed_block": "packs properties of blocks that deblocking reads",
     "block_state.put_block": "stores properties of blocks that deblocking reads",
     "borrowed.borrowed_records": "passes arrays to compiled functions",

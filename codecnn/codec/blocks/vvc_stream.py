@@ -23,7 +23,7 @@ READER_VERSION = 1
 
 COMPONENTS = ("Y", "Cb", "Cr")
 
-_GENERALITY = {"I": 0, "P": 1, "B": 2}
+_SLICE_TYPE_ORDER = {"I": 0, "P": 1, "B": 2}
 
 Rows = npt.NDArray[np.int32]
 """Rows of one picture, shape (n, columns)."""
@@ -329,7 +329,7 @@ class _PictureHeader(NamedTuple):
             poc=picture.poc,
             output=picture.output,
             temporal_id=picture.temporal_id,
-            slice_type=max((part.header.slice_type for part in picture.slices), key=_GENERALITY.__getitem__),
+            slice_type=max((part.header.slice_type for part in picture.slices), key=_SLICE_TYPE_ORDER.__getitem__),
             slice_qps=tuple(part.header.slice_qp_y for part in picture.slices),
         )
 

@@ -101,8 +101,8 @@ def store_affine(f: Frame, motion_model_idc: int) -> None:
             motion.mv[list_x].x = motion.mv[list_x].y = 0
             for point in range(3):
                 unit.cp_mv[list_x, point].x = unit.cp_mv[list_x, point].y = 0
-    one_vector_0 = spreads(f, 0, motion_model_idc, both)
-    one_vector_1 = spreads(f, 1, motion_model_idc, both)
+    one_vector_0 = fallback_mode_triggered(f, 0, motion_model_idc, both)
+    one_vector_1 = fallback_mode_triggered(f, 1, motion_model_idc, both)
     for y in range(0, unit.height, 4):
         for x in range(0, unit.width, 4):
             subblock_vector(f, 0, motion_model_idc, one_vector_0, x, y, subblock.mv[0])
@@ -161,7 +161,7 @@ def subblock_vector(
 
 
 @compiled
-def spreads(f: Frame, list_x: int, motion_model_idc: int, both: bool) -> bool:
+def fallback_mode_triggered(f: Frame, list_x: int, motion_model_idc: int, both: bool) -> bool:
     """Return True if subblocks would need too large an area of the reference picture, so that all get one vector.
 
     Part of clause 8.5.5.9, Derivation process for motion vector arrays from affine control point motion vectors.

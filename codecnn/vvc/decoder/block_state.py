@@ -1,8 +1,7 @@
 """Properties of transform blocks that deblocking needs, stored while coding units are reconstructed (clause 8.8.3).
 
 A block is packed into one number, `block` of `Frame.known`, in each of its cells of 4x4 luma samples: prediction mode
-in two bits, then the flags below, then log2 of its width and height in samples of its component, three bits each. The
-edge flags of a cell say that its left or upper edge is one of the block or of the coding unit.
+in two bits, then the flags below, then log2 of its width and height in samples of its component, three bits each.
 """
 
 from codecnn.base.compiled import compiled
@@ -15,14 +14,14 @@ MODE_MASK, BDPCM, CODED, CODED_CR, CIIP = 3, 4, 8, 16, 32
 """CODED is the coded flag of luma or Cb."""
 
 EDGE_LEFT, EDGE_TOP, UNIT_LEFT, UNIT_TOP = 64, 128, 256, 512
-"""Edges of transform blocks and of coding units."""
+"""EDGE_LEFT and EDGE_TOP mark the edges of a transform block, UNIT_LEFT and UNIT_TOP those of a coding unit."""
 
 WIDTH_AT, HEIGHT_AT = 10, 13
 """Lowest bits of log2 of width and height."""
 
 
 @compiled
-def keep_unit(f: Frame) -> None:
+def store_unit(f: Frame) -> None:
     """Store the blocks of a coding unit without transform units; they are at most of the largest transform size."""
     cu = coding_unit(f)
     tree = cu.tree
@@ -31,13 +30,13 @@ def keep_unit(f: Frame) -> None:
     for y in range(cu.y, bottom, height):
         for x in range(cu.x, right, width):
             if tree != st.DUAL_CHROMA:
-                keep_luma_block(f, x, y, width, height, 0)
+                store_luma_block(f, x, y, width, height, 0)
             if tree != st.DUAL_LUMA and f.pic.sps_chroma_format_idc:
-                keep_chroma_block(f, x, y, width, height, 0, 0)
+                store_chroma_block(f, x, y, width, height, 0, 0)
 
 
 @compiled
-def keep_luma_block(f: Frame, x: int, y: int, width: int, height: int, coded: int) -> None:
+def store_luma_block(f: Frame, x: int, y: int, width: int, height: int, coded: int) -> None:
     """Store a luma transform block of the current unit.
 
     Args:
@@ -61,7 +60,7 @@ def keep_luma_block(f: Frame, x: int, y: int, width: int, height: int, coded: in
 
 
 @compiled
-def keep_chroma_block(f: Frame, x: int, y: int, width: int, height: int, coded: int, joint: int) -> None:
+def store_chroma_block(f: Frame, x: int, y: int, width: int, height: int, coded: int, joint: int) -> None:
     """Store the transform blocks of Cb and Cr of the current unit.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, pointer, source_digest
-from codecnn.vvc.decoder.block_state import keep_chroma_block, keep_luma_block, keep_unit
+from codecnn.vvc.decoder.block_state import store_chroma_block, store_luma_block, store_unit
 from codecnn.vvc.decoder.cross_component import predict_from_luma
 from codecnn.vvc.decoder.frame import LEVEL_SCALE, Frame, clip, coding_unit, transform_unit
 from codecnn.vvc.decoder.inter_prediction import predict_inter_unit
@@ -115,7 +115,7 @@ def add_unit_residuals(f: Frame, components: int) -> None:
         for component in range(components):
             sub_x, sub_y = (f.pic.log2_sub_width_c, f.pic.log2_sub_height_c) if component else (0, 0)
             copy_prediction(f, component, x0 >> sub_x, y0 >> sub_y, width >> sub_x, height >> sub_y)
-        keep_unit(f)
+        store_unit(f)
     tu_at = f.current.cu_at + lg.UNIT_HEADER
     for _ in range(cu.num_transform_units):
         reconstruct_transform_unit(f, tu_at, 0, 3 if transform_unit(f, tu_at).has_chroma else 1)
@@ -151,7 +151,7 @@ def palette_unit(f: Frame) -> None:
                 if value < 0:
                     value = clip(((-1 - value) * step + 32) >> 6, 0, peak)
                 planes[recon + place + x] = planes[pred + place + x] = value
-    keep_unit(f)
+    store_unit(f)
     if first == 0:
         mark(f, False, x0, y0, width, height)
     if last == 3:
@@ -279,7 +279,7 @@ def reconstruct_transform_unit(f: Frame, tu_at: int, first: int, last: int) -> N
             copy_prediction(f, component, x, y, width, height)
     if first == 0:
         x, y, width, height = block_position(f, tu_at, 0)
-        keep_luma_block(f, x, y, width, height, tu.coded & 1)
+        store_luma_block(f, x, y, width, height, tu.coded & 1)
         mark(f, False, x, y, width, height)
     if last > 1:
         x, y, width, height = block_position(f, tu_at, 1)
@@ -289,7 +289,7 @@ def reconstruct_transform_unit(f: Frame, tu_at: int, first: int, last: int) -> N
             width << f.pic.log2_sub_width_c,
             height << f.pic.log2_sub_height_c,
         )
-        keep_chroma_block(f, x, y, width, height, tu.coded >> 1, tu.joint)
+        store_chroma_block(f, x, y, width, height, tu.coded >> 1, tu.joint)
         mark(f, True, x, y, width, height)
 
 
@@ -297,35 +297,35 @@ def _entry(sources: str) -> Callable[[Frame], str]:
     """Compile `reconstruct_units`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
-    def reconstruct_units(owned: Frame) -> str:
+    def reconstruct_units(frame: Frame) -> str:
         """Reconstruct coding units from `current.cu_at` on until the log or a row of CTUs ends.
 
         Part of clause 8.1.2, Decoding process for a coded picture.
 
         Args:
-            owned: State of the picture.
+            frame: State of the picture.
 
         Returns:
             Digest of the sources.
         """
-        f = owned
+        f = frame
         if COMPILED:
             # Arrays without reference counts; the caller keeps the originals alive. Numba cannot return a tuple with
             # records from a function of its own.
             f = Frame(
-                owned.pic,
-                owned.slice,
-                owned.current,
-                owned.scratch,
-                owned.tables,
-                carray(pointer(owned.planes.ctypes.data), owned.planes.shape, np.int32),
-                carray(pointer(owned.known.ctypes.data), owned.known.shape, BLOCK_CELL),
-                carray(pointer(owned.log.ctypes.data), owned.log.shape, np.int64),
-                owned.unit,
-                owned.candidates,
-                carray(pointer(owned.motion.ctypes.data), owned.motion.shape, MOTION_CELL),
-                carray(pointer(owned.references.ctypes.data), owned.references.shape, np.uint16),
-                carray(pointer(owned.collocated.ctypes.data), owned.collocated.shape, COLLOCATED_CELL),
+                frame.pic,
+                frame.slice,
+                frame.current,
+                frame.scratch,
+                frame.tables,
+                carray(pointer(frame.planes.ctypes.data), frame.planes.shape, np.int32),
+                carray(pointer(frame.known.ctypes.data), frame.known.shape, BLOCK_CELL),
+                carray(pointer(frame.log.ctypes.data), frame.log.shape, np.int64),
+                frame.unit,
+                frame.candidates,
+                carray(pointer(frame.motion.ctypes.data), frame.motion.shape, MOTION_CELL),
+                carray(pointer(frame.references.ctypes.data), frame.references.shape, np.uint16),
+                carray(pointer(frame.collocated.ctypes.data), frame.collocated.shape, COLLOCATED_CELL),
             )
         ctb_row = coding_unit(f).y >> f.pic.ctb_log2_size_y
         while f.current.cu_at < len(f.log):

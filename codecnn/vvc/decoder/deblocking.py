@@ -144,8 +144,8 @@ def subblock_length(known: Records, row: int, column: int, horizontal: int, offs
         return 1
     if offset == 8 or offset + 8 >= size:
         return 2
-    near = known[row - 2 * down, column - 2 * right].block[0] | known[row + 2 * down, column + 2 * right].block[0]
-    return 2 if near & flag else 3
+    flags = known[row - 2 * down, column - 2 * right].block[0] | known[row + 2 * down, column + 2 * right].block[0]
+    return 2 if flags & flag else 3
 
 
 @compiled
@@ -193,11 +193,11 @@ def luma_strength(
         return 1
     if mode_p == st.MODE_IBC:
         return int(known[row_p, column_p].bv != known[row, column].bv)
-    return int(mode_p == st.MODE_INTER and moved(motion[row_p, column_p], motion[row, column]))
+    return int(mode_p == st.MODE_INTER and motion_differs(motion[row_p, column_p], motion[row, column]))
 
 
 @compiled
-def far(p: MotionCell, q: MotionCell, list_p: int, list_q: int) -> bool:
+def vectors_differ(p: MotionCell, q: MotionCell, list_p: int, list_q: int) -> bool:
     """Return True if two vectors differ by half a luma sample or more; an unused vector counts as zero.
 
     Part of clause 8.8.3.5, Derivation process of boundary filtering strength.
@@ -211,15 +211,20 @@ def far(p: MotionCell, q: MotionCell, list_p: int, list_q: int) -> bool:
 
 
 @compiled
-def moved(p: MotionCell, q: MotionCell) -> bool:
+def motion_differs(p: MotionCell, q: MotionCell) -> bool:
     """Return True if two inter blocks have other reference pictures or vectors.
 
     Part of clause 8.8.3.5, Derivation process of boundary filtering strength.
     """
-    if p.slot[0] == q.slot[0] and p.slot[1] == q.slot[1] and not far(p, q, 0, 0) and not far(p, q, 1, 1):
+    if (
+        p.slot[0] == q.slot[0]
+        and p.slot[1] == q.slot[1]
+        and not vectors_differ(p, q, 0, 0)
+        and not vectors_differ(p, q, 1, 1)
+    ):
         return False
     if p.slot[0] == q.slot[1] and p.slot[1] == q.slot[0]:
-        return far(p, q, 0, 1) or far(p, q, 1, 0)
+        return vectors_differ(p, q, 0, 1) or vectors_differ(p, q, 1, 0)
     return True
 
 
@@ -286,11 +291,11 @@ def _edges_entry(sources: str) -> Callable[..., str]:
                 if region == 0 or slices[(region - 1) // fr.SLICE_REGIONS].disabled:
                     continue
                 for horizontal in range(2):
-                    place = row if horizontal else column
-                    if place == 0:
+                    cell_index = row if horizontal else column
+                    if cell_index == 0:
                         continue
                     boundary = s.virtual_boundary_pos_y if horizontal else s.virtual_boundary_pos_x
-                    if 4 * place == boundary[0] or 4 * place == boundary[1] or 4 * place == boundary[2]:
+                    if 4 * cell_index == boundary[0] or 4 * cell_index == boundary[1] or 4 * cell_index == boundary[2]:
                         continue
                     before = known[row - horizontal, column - 1 + horizontal].region[0]
                     if not may_cross(s, slices, before, region):
@@ -298,7 +303,7 @@ def _edges_entry(sources: str) -> Callable[..., str]:
                     edge: Edge = edges[horizontal, row, column]
                     luma_edge(known, motion, row, column, horizontal, edge)
                     # Chroma is filtered at every eighth sample of chroma.
-                    chroma = 4 * place >> (pic.log2_sub_height_c if horizontal else pic.log2_sub_width_c)
+                    chroma = 4 * cell_index >> (pic.log2_sub_height_c if horizontal else pic.log2_sub_width_c)
                     if pic.sps_chroma_format_idc and chroma & 7 == 0:
                         chroma_edge(known, row, column, horizontal, edge)
         return sources

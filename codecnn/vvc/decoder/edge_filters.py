@@ -248,8 +248,8 @@ def filter_luma(
         along: Step to the next line.
         edge: bS and filter lengths.
         qp: Mean QpY of both sides.
-        beta_offset: slice_beta_offset_div2.
-        tc_offset: slice_tc_offset_div2.
+        beta_offset: sh_luma_beta_offset_div2.
+        tc_offset: sh_luma_tc_offset_div2.
         depth: Bit depth.
         ctb_edge: The edge is the upper one of a CTU, so that no long filter reaches above it.
         keep_p: The samples before the edge do not change.
@@ -349,8 +349,8 @@ def filter_chroma(
         strength: Boundary strength.
         large: The blocks on both sides have at least eight samples.
         qp: QpC.
-        beta_offset: slice_cb_beta_offset_div2 or slice_cr_beta_offset_div2.
-        tc_offset: slice_cb_tc_offset_div2 or slice_cr_tc_offset_div2.
+        beta_offset: sh_cb_beta_offset_div2 or sh_cr_beta_offset_div2.
+        tc_offset: sh_cb_tc_offset_div2 or sh_cr_tc_offset_div2.
         depth: Bit depth.
         ctb_edge: The edge is the upper one of a CTU.
         keep_p: The samples before the edge do not change.

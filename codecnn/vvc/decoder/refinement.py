@@ -4,7 +4,7 @@ import numpy as np
 
 from codecnn.base.compiled import compiled
 from codecnn.base.records import Array
-from codecnn.vvc.decoder.affine import gradient, spreads
+from codecnn.vvc.decoder.affine import fallback_mode_triggered, gradient
 from codecnn.vvc.decoder.frame import Frame, U, clip
 from codecnn.vvc.decoder.interpolation import fetch
 from codecnn.vvc.decoder.motion_prediction import rounded
@@ -37,7 +37,7 @@ def flow_differences(f: Frame, which: int) -> bool:
     across_x, across_y, down_x, down_y = gradient(f, which, model)
     if across_x == 0 and across_y == 0 and down_x == 0 and down_y == 0:
         return False
-    if spreads(f, which, model, both):
+    if fallback_mode_triggered(f, which, model, both):
         return False
     for y in range(4):
         for x in range(4):
@@ -327,20 +327,20 @@ def refine_vectors(
     moved_x, moved_y = best_x << 4, best_y << 4
     if abs(best_x) < REACH and abs(best_y) < REACH:
         moved_x += fractional_step(
-            cost_beside(f, best_x - 1, best_y, width, height, centre),
+            neighbour_cost(f, best_x - 1, best_y, width, height, centre),
             lowest,
-            cost_beside(f, best_x + 1, best_y, width, height, centre),
+            neighbour_cost(f, best_x + 1, best_y, width, height, centre),
         )
         moved_y += fractional_step(
-            cost_beside(f, best_x, best_y - 1, width, height, centre),
+            neighbour_cost(f, best_x, best_y - 1, width, height, centre),
             lowest,
-            cost_beside(f, best_x, best_y + 1, width, height, centre),
+            neighbour_cost(f, best_x, best_y + 1, width, height, centre),
         )
     return moved_x, moved_y, lowest
 
 
 @compiled
-def cost_beside(f: Frame, dx: int, dy: int, width: int, height: int, centre: int) -> int:
+def neighbour_cost(f: Frame, dx: int, dy: int, width: int, height: int, centre: int) -> int:
     """Return the cost of a difference; that of no difference is `centre`, which is lower than its sum.
 
     Part of clause 8.5.3.4, Array entry selection process.

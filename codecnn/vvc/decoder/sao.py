@@ -42,13 +42,13 @@ class ComponentLayout(Record):
 
 
 @compiled
-def usable(near: int, x: int, y: int, width: int, height: int) -> bool:
+def usable(usable_neighbours: int, x: int, y: int, width: int, height: int) -> bool:
     """Return True if a filter of a CTU may use the sample at (x, y) from its corner.
 
     Part of clause 8.8.4.2, CTB modification process.
 
     Args:
-        near: Bit 3 * row + column is set if the CTU at that place of the 3x3 CTUs around it may be used.
+        usable_neighbours: Bit 3 * row + column is set if the CTU at that place of the 3x3 CTUs around it may be used.
         x: Column of the sample from the left edge of the CTU, -1 to `width`.
         y: Row of the sample from the upper edge of the CTU, -1 to `height`.
         width: Width of the CTU in samples.
@@ -56,7 +56,7 @@ def usable(near: int, x: int, y: int, width: int, height: int) -> bool:
     """
     column = 0 if x < 0 else 2 if x >= width else 1
     row = 0 if y < 0 else 2 if y >= height else 1
-    return bool(near >> (3 * row + column) & 1)
+    return bool(usable_neighbours >> (3 * row + column) & 1)
 
 
 @compiled
@@ -83,7 +83,7 @@ def edge_ctu(
     y0: int,
     width: int,
     height: int,
-    near: int,
+    usable_neighbours: int,
     sao: SaoParameters,
     peak: int,
 ) -> None:
@@ -98,7 +98,7 @@ def edge_ctu(
         y0: First row of the CTU.
         width: Width of the CTU.
         height: Height of the CTU.
-        near: CTUs that may be used, see `usable`.
+        usable_neighbours: CTUs that may be used, see `usable`.
         sao: SAO of the component.
         peak: Largest sample value.
     """
@@ -107,7 +107,9 @@ def edge_ctu(
     dx = 0 if kind == 1 else -1 if kind == 3 else 1
     dy = 0 if kind == 0 else 1
     for j in range(height):
-        whole = (dy == 0 or j > 0 or near >> 1 & 1) and (dy == 0 or j < height - 1 or near >> 7 & 1)
+        whole = (dy == 0 or j > 0 or usable_neighbours >> 1 & 1) and (
+            dy == 0 or j < height - 1 or usable_neighbours >> 7 & 1
+        )
         if whole:
             margin = 0 if dx == 0 else 1
             for i in range(margin, width - margin):
@@ -116,7 +118,9 @@ def edge_ctu(
             continue
         for side in range(2):
             i = side * (width - 1)
-            if usable(near, i - dx, j - dy, width, height) and usable(near, i + dx, j + dy, width, height):
+            if usable(usable_neighbours, i - dx, j - dy, width, height) and usable(
+                usable_neighbours, i + dx, j + dy, width, height
+            ):
                 target[y0 + j, x0 + i] = edge_sample(source, x0 + i, y0 + j, dx, dy, offsets, peak)
 
 
@@ -125,7 +129,13 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Records, Ints, Component
 
     @compiled_entry
     def offset_samples(
-        source: Samples, target: Samples, sao: Records, near: Ints, layout: ComponentLayout, first: int, last: int
+        source: Samples,
+        target: Samples,
+        sao: Records,
+        usable_neighbours: Ints,
+        layout: ComponentLayout,
+        first: int,
+        last: int,
     ) -> str:
         """Apply SAO to rows of CTUs of one component.
 
@@ -136,7 +146,7 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Records, Ints, Component
             source: Deblocked samples, shape (rows, columns).
             target: Result, a copy of `source`.
             sao: SAO of each CTU, elements of type `maps.SAO_PARAMETERS`, shape (CTU rows, CTU columns).
-            near: CTUs that each CTU may use, see `usable`, shape (CTU rows, CTU columns).
+            usable_neighbours: CTUs that each CTU may use, see `usable`, shape (CTU rows, CTU columns).
             layout: Layout of the component.
             first: First row of CTUs.
             last: Row of CTUs after the last one.
@@ -168,7 +178,7 @@ def _entry(sources: str) -> Callable[[Samples, Samples, Records, Ints, Component
                             if band < 4:
                                 target[y, x] = clip(source[y, x] + parameters.sao_offset_val[band], 0, peak)
                     continue
-                edge_ctu(source, target, x0, y0, x1 - x0, y1 - y0, near[row, column], parameters, peak)
+                edge_ctu(source, target, x0, y0, x1 - x0, y1 - y0, usable_neighbours[row, column], parameters, peak)
                 # Samples next to a virtual boundary that an edge class crosses keep their values.
                 for i in range(3):
                     boundary = layout.virtual_boundary_pos_x[i]

@@ -28,7 +28,7 @@ from codecnn.vvc.syntax.pictures import ParsedPicture, Slice
 from codecnn.vvc.syntax.records import Parser
 from codecnn.vvc.syntax.sps import SequenceParameterSet
 from codecnn.vvc.syntax.state import Work
-from codecnn.vvc.syntax.tiles import END_OF_NOTHING, END_OF_SLICE, MAX_TILES, slice_ctus
+from codecnn.vvc.syntax.tiles import END_OF_SLICE, MAX_TILES, NO_END, slice_ctus
 from codecnn.vvc.syntax.unit_rows import UNIT_ROW
 
 _FAULTS = {
@@ -232,13 +232,13 @@ def _entry(sources: str) -> Callable[[Work, Records, Records, Records], str]:
     """Compile `parse_ctus`; numba distinguishes cached code by closure variables, here the digest `sources`."""
 
     @compiled_entry
-    def parse_ctus(owned: Work, ctbs: Records, ctus: Records, rows: Records) -> str:
+    def parse_ctus(work: Work, ctbs: Records, ctus: Records, rows: Records) -> str:
         """Parse CTUs until the slice ends, `rows` or the log might not hold the next CTU, or a fault occurs.
 
         Clause 7.3.11.1, General slice data syntax.
 
         Args:
-            owned: State of the parser.
+            work: State of the parser.
             ctbs: CTUs of the picture, cells of type `maps.CTB_CELL`, shape (rows, columns).
             ctus: CTUs of the slice, as `tiles.slice_ctus` returns them.
             rows: Coding units to fill, of type `unit_rows.UNIT_ROW`, shape (n,).
@@ -246,16 +246,16 @@ def _entry(sources: str) -> Callable[[Work, Records, Records, Records], str]:
         Returns:
             Digest of the sources.
         """
-        w = owned
+        w = work
         if COMPILED:
             # Arrays without reference counts, which would take longer than decoding the bins; the caller keeps the
             # originals alive. Numba cannot return a tuple with records from a function of its own.
             w = Work(
-                owned.state,
-                carray(pointer(owned.data.ctypes.data), owned.data.shape, np.uint8),
-                carray(pointer(owned.cells.ctypes.data), owned.cells.shape, BLOCK_CELL),
-                owned.unavailable,
-                carray(pointer(owned.log.ctypes.data), owned.log.shape, np.int64),
+                work.state,
+                carray(pointer(work.data.ctypes.data), work.data.shape, np.uint8),
+                carray(pointer(work.cells.ctypes.data), work.cells.shape, BLOCK_CELL),
+                work.unavailable,
+                carray(pointer(work.log.ctypes.data), work.log.shape, np.int64),
             )
         s = w.state
         current = s.current
@@ -273,7 +273,7 @@ def _entry(sources: str) -> Callable[[Work, Records, Records, Records], str]:
             ctbs[y, x].region = current.region
             current.left_available = int(x > 0 and ctbs[y, x - 1].region == current.region)
             current.above_available = int(y > 0 and ctbs[y - 1, x].region == current.region)
-            if index == 0 or ctus[index - 1].ends != END_OF_NOTHING:
+            if index == 0 or ctus[index - 1].ends != NO_END:
                 start_substream(w)
             if ctu.first_in_row:
                 s.qg.first_in_ctb_row = 1
@@ -288,7 +288,7 @@ def _entry(sources: str) -> Callable[[Work, Records, Records, Records], str]:
             # decoded in parallel, each one CTU later than the row above.
             if s.slice.sps_entropy_coding_sync_enabled_flag and ctu.first_in_row:
                 copy_record(s.wpp, s.entropy)
-            if ctu.ends != END_OF_NOTHING and not s.fault:
+            if ctu.ends != NO_END and not s.fault:
                 decode_terminating_one(w)
                 if ctu.ends == END_OF_SLICE and s.cabac.position != s.cabac.end:
                     s.fault = st.FAULT_TERMINATE

@@ -13,7 +13,7 @@ from codecnn.base.errors import FormatError
 from codecnn.base.records import Record, Records, record_dtype
 from codecnn.vvc.syntax.bitstream import Bits
 
-END_OF_NOTHING, END_OF_SUBSET, END_OF_TILE, END_OF_SLICE = range(4)
+NO_END, END_OF_SUBSET, END_OF_TILE, END_OF_SLICE = range(4)
 """Values of `SliceCtu.ends`: which terminating bin follows the CTU."""
 
 MAX_TILES = 990
@@ -26,7 +26,7 @@ class SliceCtu(Record):
     Attributes:
         address: Place in the raster scan of the picture.
         first_in_row: 1 if it is the first of a row of CTUs in its tile.
-        ends: What ends with it: END_OF_NOTHING, END_OF_SUBSET, END_OF_TILE or END_OF_SLICE.
+        ends: What ends with it: NO_END, END_OF_SUBSET, END_OF_TILE or END_OF_SLICE.
         tile: Index of its tile.
     """
 

@@ -272,11 +272,12 @@ def decode_qp_delta(w: Work) -> None:
         bits = truncated_unary(w, 7)
         magnitude += (1 << bits) - 1 + decode_bypass_bits(w, bits)
     offset = 6 * (s.slice.bit_depth - 8)
-    if magnitude > 32 + offset // 2:
+    delta = -magnitude if magnitude and decode_bypass(w) else magnitude
+    # The range of CuQpDeltaVal (clause 7.4.12.10).
+    if not -(32 + offset // 2) <= delta <= 31 + offset // 2:
         s.fault = st.FAULT_QP
         return
     if magnitude:
-        delta = -magnitude if decode_bypass(w) else magnitude
         s.qg.qp_y = (s.qg.qp_y + delta + 64 + 2 * offset) % (64 + offset) - offset
 
 

@@ -199,7 +199,7 @@ def test_edges_of_random_units(number):
         uncoded = unit.mode == st.MODE_PALETTE or rng.random() < 0.3
         if uncoded:
             blocks = [unit[:4]]
-            block_state.keep_unit(f)
+            block_state.store_unit(f)
         for place, block in enumerate(blocks):
             coded = 0 if uncoded else int(rng.integers(0, 8))
             part = np.s_[block[1] : block[1] + block[3], block[0] : block[0] + block[2]]
@@ -215,9 +215,9 @@ def test_edges_of_random_units(number):
             for name, value in zip(("block", "w", "h"), (1000 * index + place, *chroma_block[2:]), strict=True):
                 chroma[name][part] = value
             if not uncoded:
-                block_state.keep_luma_block(f, *block, coded & 1)
+                block_state.store_luma_block(f, *block, coded & 1)
                 if len(blocks) < 4 or place == 3:
-                    block_state.keep_chroma_block(f, *chroma_block, coded >> 1, 0)
+                    block_state.store_chroma_block(f, *chroma_block, coded >> 1, 0)
     edges = np.zeros((2, side // 4, side // 4), rc.EDGE)
     checked(deblocking.derive_edges)(f.pic, f.slice, f.known, f.motion, slices, edges, 0, side // 4)
     expected = plain_edges(f, slices, units, maps, chroma)
