@@ -43,13 +43,13 @@ def show_decoded(options: DecodeOptions, pictures: "list[CheckedPicture]", as_js
     if wrong:
         listed = ", ".join(wrong[:10]) + (", ..." if len(wrong) > 10 else "")
         raise FormatError(
-            f"{options.stream}: {len(wrong)} of {len(pictures)} pictures differ from their hash or lack a reference "
-            f"picture: POC {listed}"
+            f"{options.stream}: {len(wrong)} of {len(pictures)} pictures differ from their hash, or have none and "
+            f"depend on missing pictures: POC {listed}"
         )
 
 
 def _line(picture: "CheckedPicture") -> str:
     """Return the line of a picture for --check."""
     qps = ",".join(map(str, sorted(set(picture.slice_qps))))
-    missing = f"  missing references: POC {', '.join(map(str, picture.missing))}" if picture.missing else ""
+    missing = f"  depends on missing pictures: POC {', '.join(map(str, picture.missing))}" if picture.missing else ""
     return f"POC {picture.poc:<6} {picture.slice_type}  QP {qps:<4} {picture.hash}{missing}"

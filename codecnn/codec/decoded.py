@@ -39,7 +39,8 @@ class CheckedPicture:
         slice_type: I, P or B.
         slice_qps: QPs of its slices.
         hash: "ok" or "differs" compared with the hash in the stream, or "none" if it has no hash.
-        missing: POCs of reference pictures that the stream does not contain.
+        missing: POCs of pictures that the stream does not contain, and that the picture depends on directly or through
+            other pictures.
     """
 
     poc: int
@@ -216,7 +217,7 @@ def summary_of(pictures: Sequence[CheckedPicture]) -> dict[str, int]:
 
 
 def unproven(pictures: Sequence[CheckedPicture]) -> Iterator[CheckedPicture]:
-    """Yield the pictures that differ from their hash, or have no hash and lack a reference picture."""
+    """Yield the pictures that differ from their hash, or have no hash and depend on missing pictures."""
     for picture in pictures:
         if picture.hash == "differs" or (picture.hash == "none" and picture.missing):
             yield picture

@@ -41,7 +41,7 @@ class DecodedPicture:
         bit_depth: Bit depth of the samples.
         chroma: Chroma format: 400, 420, 422 or 444.
         hash: Comparison with the hash in the stream.
-        missing: POCs of reference pictures that the stream does not contain; the picture is not reliable if it has any.
+        missing: POCs of pictures not in the stream that it depends on, directly or through others: it may be wrong.
         planes: Planes by name, cropped to the conformance window.
     """
 

@@ -34,7 +34,8 @@ class ReferencePicture:
         window: Margins outside its scaling window, in the unit of the conformance window.
         motion: Motion that later pictures predict from (`temporal_motion.stored_motion`).
         long_term: It is marked as a long-term reference picture.
-        missing: It was not decoded but generated, because a list refers to it.
+        missing: POCs of the pictures that are missing in the stream, and that its samples depend on directly or through
+            other pictures; its own if it was generated.
         stored: Done when the slot has its samples.
     """
 
@@ -44,7 +45,7 @@ class ReferencePicture:
     window: ConformanceWindow
     motion: Records
     long_term: bool = False
-    missing: bool = False
+    missing: frozenset[int] = frozenset()
     stored: Future[None] | None = None
 
 
@@ -65,6 +66,7 @@ class PictureBuffer:
         self.pictures: list[ReferencePicture] = []
         self._sps: SequenceParameterSet | None = None
         self._writes: list[Future[None]] = []
+        self._missing: frozenset[int] = frozenset()
 
     @property
     def slots(self) -> int:
@@ -80,7 +82,8 @@ class PictureBuffer:
             picture: The picture.
 
         Returns:
-            POCs of the pictures that the slices refer to, but that were not decoded.
+            POCs of the pictures that are missing in the stream, and that the active entries of the slices refer to,
+            directly or through other pictures.
 
         Raises:
             FormatError: The SPS changes within a coded video sequence.
@@ -109,7 +112,8 @@ class PictureBuffer:
         for kept in self.pictures:
             if kept.poc in active and kept.stored is not None:
                 kept.stored.result()
-        return tuple(kept.poc for kept in self.pictures if kept.missing and kept.poc in active)
+        self._missing = frozenset().union(*(kept.missing for kept in self.pictures if kept.poc in active))
+        return tuple(sorted(self._missing))
 
     def put_references(self, s: SliceValues, part: Slice, picture: ParsedPicture) -> Records:
         """Set the reference picture lists of a slice.
@@ -154,6 +158,8 @@ class PictureBuffer:
             The picture, not yet in the buffer, and the components in its slot, each (h, w).
         """
         reference = self._new(picture, picture.poc)
+        # From the recovery point on, pictures are right although those before refer to pictures before the stream.
+        reference.missing = frozenset() if picture.recovering else self._missing
         at = reference.slot * self.slot_size
         planes = []
         for height, width in reference.sizes:
@@ -203,7 +209,7 @@ class PictureBuffer:
         Clause 8.3.4.2, Generation of one unavailable picture.
         """
         reference = self._new(picture, poc)
-        reference.missing = True
+        reference.missing = frozenset((poc,))
         at = reference.slot * self.slot_size
         self.samples[at : at + self.slot_size] = 1 << (picture.sps.bit_depth - 1)
         self.pictures.append(reference)

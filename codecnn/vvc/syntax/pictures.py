@@ -69,6 +69,7 @@ class ParsedPicture(NamedTuple):
         slices: Slices in decoding order.
         hashes: Hashes of the decoded picture that SEI messages state.
         user_data: Payloads of the unregistered user data in SEI messages before the picture, each with its UUID.
+        recovering: The picture precedes the recovery point of a GDR picture at which decoding starts.
     """
 
     poc: int
@@ -81,6 +82,7 @@ class ParsedPicture(NamedTuple):
     slices: list[Slice]
     hashes: list[PictureHash]
     user_data: tuple[bytes, ...] = ()
+    recovering: bool = False
 
     @property
     def loop_filter(self) -> bytes | None:
@@ -278,10 +280,13 @@ def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) ->
     if idr or cra:
         state.recovery_poc = None
     elif gdr and starts:
-        # Pictures before the recovery point of a GDR picture at which decoding starts are not output (clause 8.1.2).
         state.recovery_poc = poc + h.ph_recovery_poc_cnt
-    output = h.ph_pic_output_flag and (state.recovery_poc is None or poc >= state.recovery_poc)
-    state.picture = ParsedPicture(poc, state.cvs, unit.temporal_id, output, starts, h.sps, h.pps, [], [], user_data)
+    # Pictures before the recovery point of a GDR picture at which decoding starts are not output (clause 8.1.2).
+    recovering = state.recovery_poc is not None and poc < state.recovery_poc
+    output = h.ph_pic_output_flag and not recovering
+    state.picture = ParsedPicture(
+        poc, state.cvs, unit.temporal_id, output, starts, h.sps, h.pps, [], [], user_data, recovering
+    )
 
 
 def _poc(state: _Reader, h: PictureHeader, starts: bool) -> int:
