@@ -10,7 +10,7 @@ from codecnn.vvc.decoder.references import available
 def same_picture(f: Frame, list_a: int, ref_idx_a: int, list_b: int, ref_idx_b: int) -> bool:
     """Return True if RefPicList[list_a][ref_idx_a] and RefPicList[list_b][ref_idx_b] are the same picture.
 
-    Part of clause 8.5.2.10.
+    Part of clause 8.5.2.10, Derivation process for spatial motion vector candidates.
     """
     lists = f.slice.ref_pic_list
     return bool(lists[list_a, ref_idx_a].poc == lists[list_b, ref_idx_b].poc)

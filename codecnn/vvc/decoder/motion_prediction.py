@@ -112,7 +112,7 @@ def predict_vector(f: Frame, list_x: int, ref_idx: int, mvp_flag: int, amvr_shif
     """Derive mvpLX, the predictor of a motion vector.
 
     Clause 8.5.2.8, Derivation process for luma motion vector prediction.
-    Clause 8.5.2.9.
+    Clause 8.5.2.9, Derivation process for motion vector predictor candidates.
 
     Args:
         f: State of the picture.
@@ -158,7 +158,7 @@ def predict_vector(f: Frame, list_x: int, ref_idx: int, mvp_flag: int, amvr_shif
 def keep_predictor(f: Frame, count: int, amvr_shift: int) -> int:
     """Round `f.candidates.mv` and append it to mvpListLX of `count` vectors; return the new number.
 
-    Part of clause 8.5.2.9.
+    Part of clause 8.5.2.9, Derivation process for motion vector predictor candidates.
     """
     mv, mvp = f.candidates.mv, f.candidates.mvp_list[count]
     mvp.x, mvp.y = rounded(mv.x, amvr_shift), rounded(mv.y, amvr_shift)
@@ -169,7 +169,7 @@ def keep_predictor(f: Frame, count: int, amvr_shift: int) -> int:
 def spatial_vector(f: Frame, list_x: int, ref_idx: int, x: int, y: int, mv: MotionVector) -> bool:
     """Derive the vector of the block at (x, y) to the same reference picture.
 
-    Clause 8.5.2.10.
+    Clause 8.5.2.10, Derivation process for spatial motion vector candidates.
 
     It is that of the same list or else of the other one.
 

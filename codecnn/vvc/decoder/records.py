@@ -272,7 +272,7 @@ class SliceValues(Record):
         ph_temporal_mvp_enabled_flag: ph_temporal_mvp_enabled_flag.
         collocated_list: List of the collocated picture, 1 - sh_collocated_from_l0_flag.
         collocated_ref_idx: sh_collocated_ref_idx.
-        no_backward_pred_flag: NoBackwardPredFlag.
+        no_backward_pred_flag: NoBackwardPredFlag of the active entries, the only ones that VTM considers.
         sps_sbtmvp_enabled_flag: sps_sbtmvp_enabled_flag.
         sps_affine_enabled_flag: sps_affine_enabled_flag.
         sps_6param_affine_enabled_flag: sps_6param_affine_enabled_flag.

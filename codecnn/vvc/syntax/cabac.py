@@ -168,7 +168,7 @@ def decode_terminating_one(w: Work) -> None:
 def truncated_binary(w: Work, top: int) -> int:
     """Decode a bypass value from 0 to `top` in truncated binary.
 
-    Clause 9.3.3.4.
+    Clause 9.3.3.4, Truncated binary binarization process.
     """
     count = top + 1
     bits = 0

@@ -183,7 +183,10 @@ def part_offset(part: int, ternary: bool, size: int) -> int:
 
 @compiled
 def remember_split(w: Work, split: int) -> None:
-    """Store MttSplitMode of the first two MTT levels at corners of 32x32 blocks, for `cclm_enabled`."""
+    """Store MttSplitMode of the first two MTT levels at corners of 32x32 blocks, for `cclm_enabled`.
+
+    Part of clause 7.4.12.4, Coding tree semantics.
+    """
     node = w.state.node
     x, y = node.x, node.y
     if x % 32 == 0 and y % 32 == 0 and node.mtt_depth <= 1:

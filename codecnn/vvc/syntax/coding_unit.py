@@ -65,7 +65,10 @@ def coding_unit(w: Work) -> None:
 
 @compiled
 def begin_coding_unit(w: Work) -> None:
-    """Make the current node the current coding unit; its syntax elements are 0 until they are parsed."""
+    """Make the current node the current coding unit; its syntax elements are 0 until they are parsed.
+
+    Part of clause 7.3.11.5, Coding unit syntax.
+    """
     s = w.state
     cu = s.cu
     fill_record(s.cu, 0)

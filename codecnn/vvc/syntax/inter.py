@@ -197,7 +197,7 @@ def vector_differences(w: Work, list_x: int, points: int) -> bool:
 def decode_inter_pred_idc(w: Work) -> int:
     """Decode inter_pred_idc.
 
-    Clause 9.3.3.9.
+    Clause 9.3.3.9, Binarization process for inter_pred_idc.
     """
     cu = w.state.cu
     if cu.width + cu.height > 12:
@@ -247,9 +247,9 @@ def mvd_coding(w: Work) -> tuple[int, int]:
 def merge_vector(w: Work, index: int) -> None:
     """Set the block vector to merge candidate `index`.
 
-    Part of clause 8.6.2.2.
-    Clause 8.6.2.3.
-    Clause 8.6.2.4.
+    Part of clause 8.6.2.2, Derivation process for IBC luma block vector prediction.
+    Clause 8.6.2.3, Derivation process for IBC spatial block vector candidates.
+    Clause 8.6.2.4, Derivation process for IBC history-based block vector candidates.
 
     Candidates are the vectors of the units to the left and above, then those of the last units, then zero.
     """
@@ -294,7 +294,7 @@ def merge_vector(w: Work, index: int) -> None:
 def predicted_vector(w: Work, index: int, difference_x: int, difference_y: int, coarse: bool) -> None:
     """Set the block vector to a candidate plus a difference.
 
-    Part of clause 8.6.2.2.
+    Part of clause 8.6.2.2, Derivation process for IBC luma block vector prediction.
 
     Args:
         w: State of the parser.

@@ -17,7 +17,7 @@ def local_sum(plane: Array[int], at: int) -> int:
     """Sum the five neighbours to the right and below.
 
     Part of clause 9.3.4.2.7, Derivation process for the variables locNumSig, locSumAbsPass1.
-    Part of clause 9.3.3.2.
+    Part of clause 9.3.3.2, Rice parameter derivation process for abs_remainder and dec_abs_level.
 
     They come earlier in the reversed scan. The planes of levels have a border of zeros for neighbours outside the
     block.
@@ -41,7 +41,7 @@ def local_count(plane: Array[int], at: int) -> int:
 def rice_parameter(w: Work, at: int, base: int) -> int:
     """Derive cRiceParam from the neighbouring levels (table 128).
 
-    Clause 9.3.3.2.
+    Clause 9.3.3.2, Rice parameter derivation process for abs_remainder and dec_abs_level.
 
     A larger parameter lengthens the fixed part of the code and shortens the unary part.
 
@@ -71,7 +71,7 @@ def rice_parameter(w: Work, at: int, base: int) -> int:
 def count_outside(w: Work, at: int) -> int:
     """Count the neighbours of `local_sum` that count as outside the block.
 
-    Part of clause 9.3.3.2.
+    Part of clause 9.3.3.2, Rice parameter derivation process for abs_remainder and dec_abs_level.
     """
     s = w.state
     right = s.tb.width - at % LEVEL_STRIDE
@@ -104,7 +104,7 @@ def update_statistics(w: Work, remainder: int, more: int) -> None:
 def decode_remainder(w: Work, rice: int) -> int:
     """Decode abs_remainder or dec_abs_level.
 
-    Clause 9.3.3.11.
+    Clause 9.3.3.11, Binarization process for abs_remainder.
 
     Levels have 16 bits, more with extended precision.
     """

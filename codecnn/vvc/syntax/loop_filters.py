@@ -38,7 +38,10 @@ def sao(w: Work, ctbs: Records, x: int, y: int) -> None:
 
 @compiled
 def copy_sao(ctb: CtbCell, source: CtbCell) -> None:
-    """Copy SAO of all components from another CTU."""
+    """Copy SAO of all components from another CTU.
+
+    Part of clause 7.4.12.3, Sample adaptive offset semantics.
+    """
     for component in range(3):
         copy_record(ctb.sao[component], source.sao[component])
 

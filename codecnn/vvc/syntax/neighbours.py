@@ -41,13 +41,19 @@ def above_available(w: Work, y: int) -> bool:
 
 @compiled
 def left_of(w: Work, x: int, y: int) -> BlockCell:
-    """Return the properties left of the block at (x, y), `Work.unavailable` if that is not available."""
+    """Return the properties left of the block at (x, y), `Work.unavailable` if that is not available.
+
+    Part of clause 6.4.4, Derivation process for neighbouring block availability.
+    """
     return cell(w, x - 1, y) if left_available(w, x) else w.unavailable
 
 
 @compiled
 def above_of(w: Work, x: int, y: int) -> BlockCell:
-    """Return the properties above the block at (x, y), `Work.unavailable` if that is not available."""
+    """Return the properties above the block at (x, y), `Work.unavailable` if that is not available.
+
+    Part of clause 6.4.4, Derivation process for neighbouring block availability.
+    """
     return cell(w, x, y - 1) if above_available(w, y) else w.unavailable
 
 

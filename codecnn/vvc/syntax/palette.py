@@ -163,7 +163,7 @@ def palette_indices(w: Work, first: int, last: int, width: int, height: int, sym
 def place_at(place: int, line: int, transposed: bool) -> int:
     """Return the position in the maps of place `place` of the traverse scan.
 
-    Clause 6.5.8.
+    Clause 6.5.3, Horizontal and vertical traverse scan order array initialization process.
     """
     row, column = place // line, place % line
     if row & 1:
@@ -174,6 +174,8 @@ def place_at(place: int, line: int, transposed: bool) -> int:
 @compiled
 def has_sample(w: Work, first: int, component: int, at: int) -> bool:
     """Return True if `component` has a sample at position `at` of the maps.
+
+    Part of clause 7.3.11.6, Palette coding syntax.
 
     A unit that begins with chroma (`first` 1) has maps in chroma samples.
     """
@@ -207,7 +209,7 @@ def palette_index(w: Work, place: int, line: int, transposed: bool, symbols: int
 def update_predictor(w: Work, first: int, last: int, local: bool) -> None:
     """Update the palette predictor.
 
-    Part of clause 7.4.12.6.
+    Part of clause 7.4.12.6, Palette coding semantics.
 
     The new predictor holds the palette, then the entries of the old predictor that were not reused.
     """

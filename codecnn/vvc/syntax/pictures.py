@@ -210,7 +210,10 @@ def _unit(state: _Reader, unit: bitstream.NalUnit) -> ParsedPicture | None:
 
 
 def _end_picture(state: _Reader) -> ParsedPicture | None:
-    """End the current picture; return it unless it is left out."""
+    """End the current picture; return it unless it is left out.
+
+    Part of clause 8.1.1, General decoding process.
+    """
     done, header, types = state.picture, state.header, state.types
     state.picture, state.header, state.types = None, None, set()
     if done is None or header is None:
@@ -262,7 +265,11 @@ def _slice(state: _Reader, unit: bitstream.NalUnit) -> ParsedPicture | None:
 
 
 def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) -> None:
-    """Begin a picture at its first slice (clause 8.3.1)."""
+    """Begin a picture at its first slice.
+
+    Part of clause 8.1.1, General decoding process.
+    Part of clause 8.1.2, Decoding process for a coded picture.
+    """
     user_data, state.user_data = tuple(state.user_data), []
     mixed = h.pps.pps_mixed_nalu_types_in_pic_flag
     idr = unit.type in _IDR and not mixed
@@ -291,6 +298,8 @@ def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) ->
 
 def _poc(state: _Reader, h: PictureHeader, starts: bool) -> int:
     """Derive PicOrderCntVal.
+
+    Clause 8.3.1, Decoding process for picture order count.
 
     The LSBs stand in the header. The MSBs stand there too, or follow from the previous picture of TemporalId 0, to
     which the POC is as near as possible.

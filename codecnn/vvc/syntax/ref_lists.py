@@ -77,7 +77,9 @@ def read_ref_pic_lists(r: Bits, sps: SequenceParameterSet, pps: PictureParameter
 
 
 def list_pocs(entries: Sequence[RefPic], poc: int, log2_lsb: int, decoded: Sequence[int]) -> list[tuple[bool, int]]:
-    """Derive the pictures of one reference list (clause 8.3.2).
+    """Derive the pictures of one reference list.
+
+    Part of clause 8.3.2, Decoding process for reference picture lists construction.
 
     Args:
         entries: The list.

@@ -23,7 +23,7 @@ def clear_signs(tb: TransformBlock, width: int, height: int) -> None:
 def residual_ts_coding(w: Work, log2_w: int, log2_h: int, bdpcm: bool) -> None:
     """Parse the levels of one transform-skip block.
 
-    Clause 7.3.11.12.
+    Clause 7.3.11.12, Residual coding syntax, residual_ts_coding.
 
     Args:
         w: State of the parser.
@@ -61,7 +61,7 @@ def residual_ts_coding(w: Work, log2_w: int, log2_h: int, bdpcm: bool) -> None:
 def sub_block_ts(w: Work, origin: int, log2_sw: int, log2_sh: int, bdpcm: bool) -> None:
     """Parse one coded sub-block of a transform-skip block, which begins at `origin`, in three passes.
 
-    Part of clause 7.3.11.12.
+    Part of clause 7.3.11.12, Residual coding syntax, residual_ts_coding.
     """
     s = w.state
     tb = s.tb

@@ -211,7 +211,7 @@ def _bits_read(s: Parser, count: int) -> int:
 def start_substream(w: Work) -> None:
     """Begin a slice, a tile or a row of a wavefront.
 
-    Part of clause 9.3.1.
+    Part of clause 9.3.1, CABAC parsing process for slice data.
     """
     s = w.state
     start_decoder(w)

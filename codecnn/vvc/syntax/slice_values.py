@@ -81,7 +81,7 @@ class SliceValues(Record):
         max_num_gpm_merge_cand: MaxNumGpmMergeCand.
         max_num_subblock_merge_cand: MaxNumSubblockMergeCand.
         ph_mvd_l1_zero_flag: ph_mvd_l1_zero_flag.
-        no_backward_pred_flag: NoBackwardPredFlag.
+        no_backward_pred_flag: NoBackwardPredFlag of the active entries, the only ones that VTM considers.
         num_ref_idx_active: NumRefIdxActive of L0 and L1.
         weighted: One bit for each entry of L0 and L1 that has a luma_weight_lX_flag or chroma_weight_lX_flag of 1.
     """

@@ -259,7 +259,7 @@ def predict_qp(w: Work) -> None:
 def decode_qp_delta(w: Work) -> None:
     """Decode cu_qp_delta_abs and cu_qp_delta_sign_flag, and update QpY.
 
-    Clause 9.3.3.10.
+    Clause 9.3.3.10, Binarization process for cu_qp_delta_abs.
     Part of clause 7.3.11.10, Transform unit syntax.
     Part of clause 8.7.1, Derivation process for quantization parameters.
     """
