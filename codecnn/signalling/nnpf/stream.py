@@ -136,6 +136,11 @@ class _Scan:
             first = bool(self._data[unit.payload] & 0x80) if unit.payload < unit.end else False
             if first or self._header_at is not None:
                 self._start_picture(unit)
+            elif self._codec == "vvc" and self.pictures and unit.type != self.pictures[-1].type:
+                raise UnsupportedError(
+                    "a picture has slices of several NAL unit types, and codecnn reads and writes filters only in streams "
+                    "whose pictures have one"
+                )
         elif unit.type == types.picture_header:
             self._header_at = unit.start
         elif unit.type in types.end_of_sequence:

@@ -16,6 +16,7 @@ from codecnn.vvc.syntax.ref_lists import list_pocs
 from codecnn.vvc.syntax.scans import SCAN_INDEX
 from codecnn.vvc.syntax.tiles import Rectangle, TileGrid, slice_ctus, slice_parts
 from tests.helpers.cut_streams import starting_with_gdr
+from tests.helpers.subpicture_headers import coded_picture, parameter_sets
 
 
 def bits(text: str) -> Bits:
@@ -120,6 +121,57 @@ def test_gdr_pictures_within_a_sequence_change_no_output(golden_file):
     end_of_sequence = b"\0\0\1\0\xa9"
     pictures = list(read_pictures(stream + end_of_sequence + gdr))
     assert [picture.output for picture in pictures] == [True] * 9 + [False] * 5 + [True] * 4
+
+
+IDR, CRA, TRAIL = (bitstream.IDR_N_LP,) * 2, (bitstream.CRA,) * 2, (bitstream.TRAIL,) * 2
+LEADING = [(bitstream.RADL, bitstream.RASL), (bitstream.RASL, bitstream.RADL), (bitstream.RASL, bitstream.RASL)]
+
+
+@pytest.mark.parametrize("kind", [bitstream.IDR_W_RADL, bitstream.IDR_N_LP, bitstream.CRA])
+def test_picture_with_irap_and_trailing_slices_continues_its_sequence(kind):
+    """The POC would be 2, and no picture would be left to refer to, if one of its slices decided."""
+    stream = parameter_sets() + coded_picture(IDR, 0) + coded_picture(TRAIL, 7, [-7]) + coded_picture(TRAIL, 14, [-7])
+    for types in ((kind, bitstream.TRAIL), (bitstream.TRAIL, kind)):
+        *_, mixed, last = read_pictures(stream + coded_picture(types, 2, [-4, -11]) + coded_picture(TRAIL, 3, [-1, -5]))
+        assert (mixed.poc, mixed.cvs, mixed.first, mixed.output) == (18, 0, False, True)
+        assert mixed.slices[0].listed == mixed.slices[1].listed == [[(False, 14), (False, 7)]] * 2
+        assert (last.poc, last.cvs, last.slices[1].listed[0]) == (19, 0, [(False, 18), (False, 14)])
+
+
+@pytest.mark.parametrize("types", LEADING)
+def test_rasl_slices_leave_out_a_leading_picture_at_the_start(types):
+    stream = parameter_sets() + coded_picture(CRA, 8) + coded_picture(types, 4, [-4, 4])
+    stream += coded_picture((bitstream.RADL, bitstream.RADL), 6, [2]) + coded_picture(TRAIL, 9, [-1])
+    assert [p.poc for p in read_pictures(stream)] == [8, 6, 9]
+    # With the pictures before, it can be decoded.
+    assert [p.poc for p in read_pictures(parameter_sets() + coded_picture(IDR, 0) + stream)] == [0, 8, 4, 6, 9]
+    with pytest.raises(FormatError, match="does not begin with an IRAP or GDR picture"):
+        list(read_pictures(parameter_sets() + coded_picture(types, 0)))
+
+
+@pytest.mark.parametrize(
+    ("types", "poc"), [((bitstream.RADL, bitstream.RADL), 6), *((types, 6) for types in LEADING), (TRAIL, 22)]
+)
+def test_leading_pictures_do_not_change_the_msbs_of_later_pocs(types, poc):
+    """The picture of POC 15 or the one before decides whether LSBs of 6 are POC 22 or 6."""
+    stream = parameter_sets() + coded_picture(IDR, 0) + coded_picture(TRAIL, 8, [-8]) + coded_picture(types, 15, [-7])
+    assert [p.poc for p in read_pictures(stream + coded_picture(TRAIL, 6))] == [0, 8, 15, poc]
+
+
+@pytest.mark.parametrize("types", [(bitstream.RADL, bitstream.TRAIL), (bitstream.TRAIL, bitstream.RASL)])
+def test_picture_with_leading_and_trailing_slices_is_no_leading_picture(types):
+    stream = parameter_sets() + coded_picture(IDR, 0) + coded_picture(TRAIL, 8, [-8]) + coded_picture(types, 15, [-7])
+    assert [p.poc for p in read_pictures(stream + coded_picture(TRAIL, 6))] == [0, 8, 15, 22]
+
+
+def test_mixed_pictures_that_their_pps_does_not_allow_are_refused():
+    mixed = coded_picture((bitstream.TRAIL, bitstream.RASL), 1, [-1], pps=0)
+    with pytest.raises(
+        FormatError, match="picture 1 in decoding order: its slices have nal_unit_type 0 and 3, but pps"
+    ):
+        list(read_pictures(parameter_sets() + coded_picture(IDR, 0) + mixed))
+    with pytest.raises(FormatError, match="does not begin with an IRAP or GDR picture"):
+        list(read_pictures(parameter_sets() + coded_picture((bitstream.IDR_N_LP, bitstream.TRAIL), 0)))
 
 
 def sps_rbsp(golden_file) -> bytes:
