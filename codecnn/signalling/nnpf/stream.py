@@ -29,7 +29,7 @@ class PictureUnits:
     Attributes:
         cvs: Number of the coded video sequence, from 0.
         starts_cvs: The picture is the first of its coded video sequence.
-        type: nal_unit_type of its slices.
+        type: nal_unit_type of its slices; if they differ, that of RASL pictures or of trailing ones.
         temporal_id: TemporalId.
         insert_at: Position in the stream for prefix SEI NAL units: in front of the picture header or the first slice.
         messages: Post-filter messages of the picture.
@@ -136,11 +136,8 @@ class _Scan:
             first = bool(self._data[unit.payload] & 0x80) if unit.payload < unit.end else False
             if first or self._header_at is not None:
                 self._start_picture(unit)
-            elif self._codec == "vvc" and self.pictures and unit.type != self.pictures[-1].type:
-                raise UnsupportedError(
-                    "a picture has slices of several NAL unit types, and codecnn reads and writes filters only in streams "
-                    "whose pictures have one"
-                )
+            elif self._codec == "vvc" and self.pictures:
+                self._continue_picture(unit.type)
         elif unit.type == types.picture_header:
             self._header_at = unit.start
         elif unit.type in types.end_of_sequence:
@@ -158,6 +155,18 @@ class _Scan:
         self.pictures[-1].messages += self._messages
         self.pictures[-1].skipped += self._skipped
         self._messages, self._skipped = [], []
+
+    def _continue_picture(self, kind: int) -> None:
+        """Take a further slice of a picture, which is no IRAP picture if its slices differ (H.266 clause 7.4.2.2)."""
+        picture = self.pictures[-1]
+        if kind == picture.type:
+            return
+        leading = {kind, picture.type} <= {*self._types.radl, *self._types.rasl}
+        picture.type = min(self._types.rasl if leading else self._types.slices)  # RASL_NUT or TRAIL_NUT
+        if picture.starts_cvs:
+            picture.starts_cvs = False
+            picture.cvs -= 1
+            self._cvs -= 1
 
     def _take_sei(self, unit: RawUnit) -> None:
         messages: list[Message] = []

@@ -21,6 +21,7 @@ from codecnn.signalling.nnpf import (
 )
 from tests.helpers.cut_streams import units_of
 from tests.helpers.nnpf_messages import BASE
+from tests.helpers.subpicture_headers import coded_picture, parameter_sets
 from tests.helpers.video_files import FFMPEG
 
 GOLDEN = ("vvc/tinyclip128x64_ra_qp37.266", "vvc/tinyclip128x64_ld_qp37.266", "hevc/clip_rab_amp_qp32.265")
@@ -176,6 +177,24 @@ def test_pictures_that_are_never_output_have_no_messages(name, streams, tmp_path
     written = read_messages(out)
     assert not any(picture.messages for picture in written.pictures if picture.poc is None)
     assert [bool(filters) for filters in active_filters(written)][:3] == [True, False, True]
+
+
+def test_all_slices_decide_the_type_of_a_picture(tmp_path):
+    stream = parameter_sets() + coded_picture((9, 9), 8) + coded_picture((2, 3), 4, [4]) + coded_picture((2, 2), 6, [2])
+    stream += coded_picture((8, 0), 12, [-4]) + coded_picture((0, 9), 13, [-1]) + coded_picture((8, 8), 0)
+    path = tmp_path / "subpictures.266"
+    path.write_bytes(stream)
+    pictures = [
+        (picture.poc, picture.cvs, picture.starts_cvs, picture.type) for picture in read_messages(path).pictures
+    ]
+    assert pictures == [
+        (8, 0, True, 9),
+        (None, 0, False, 3),
+        (6, 0, False, 2),
+        (12, 0, False, 0),
+        (13, 0, False, 0),
+        (0, 1, True, 8),
+    ]
 
 
 def picture(position: int, *messages: object, cvs: int = 0) -> PictureUnits:

@@ -29,9 +29,9 @@ def decode(delta, qp, bit_depth):
     )
     bins = iter(bins_of(delta))
     with (
-        mock.patch.object(transform, "decode_bin", lambda _w, _context: next(bins)),
-        mock.patch.object(transform, "decode_bypass", lambda _w: next(bins)),
-        mock.patch.object(cabac, "decode_bypass", lambda _w: next(bins)),
+        mock.patch.object(transform, "decode_bin", side_effect=bins),
+        mock.patch.object(transform, "decode_bypass", side_effect=bins),
+        mock.patch.object(cabac, "decode_bypass", side_effect=bins),
     ):
         transform.decode_qp_delta(work)
     assert list(bins) == []
