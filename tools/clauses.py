@@ -1,4 +1,4 @@
-"""Write the table of clauses of H.266 in docs/explanation/decoder.md from the docstrings of codecnn/vvc/decoder.
+"""Write the table of clauses of H.266 in docs/explanation/decoder.md from the docstrings of codecnn/vvc.
 
 A docstring names its clauses in a paragraph of lines such as
 
@@ -6,18 +6,36 @@ A docstring names its clauses in a paragraph of lines such as
     Part of clause 8.5.2.2, Derivation process for luma motion vectors for merge mode.
 
 python tools/clauses.py
+python tools/clauses.py --table lfnst
+
+`--table` prints a table of numbers of the decoder in the form of the standard, to compare the two.
 """
 
+import argparse
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 ROOT = Path(__file__).resolve().parents[1]
-DECODER = ROOT / "codecnn" / "vvc" / "decoder"
+SOURCES = [("", ROOT / "codecnn" / "vvc" / "decoder"), ("syntax.", ROOT / "codecnn" / "vvc" / "syntax")]
+"""Prefix of the names of modules in the table, and folder."""
+
 PAGE = ROOT / "docs" / "explanation" / "decoder.md"
 BEGIN, END = "<!-- Made by tools/clauses.py. -->\n", "<!-- End of the table. -->\n"
+
+TABLES = {
+    "lfnst": {
+        "lfnst_16": "lowFreqTransMatrix (8.7.4.3), nTrS 16, lfnstTrSetIdx {}, lfnst_idx - 1 = {}",
+        "lfnst_48": "lowFreqTransMatrix (8.7.4.3), nTrS 48, lfnstTrSetIdx {}, lfnst_idx - 1 = {}",
+    },
+    "mip": {f"mip_{size}": f"mWeight (8.4.5.2.4), mipSizeId {size}, modeId {{}}" for size in range(3)},
+    "alf": {"alf_fixed": "AlfFixFiltCoeff (7.4.3.18)", "alf_class_to_fixed": "AlfClassToFiltMap (7.4.3.18)"},
+}
+"""Arrays of `decoder/tables.npz` by the argument of --table, and what each of their matrices is in the standard."""
 
 _BEGIN = re.compile(r"(Part of c|C)lause [0-9A-Z]")
 _LINE = re.compile(r"(?P<part>Part of c|C)lause (?P<number>[0-9A-Z]+(?:\.[0-9]+)+)(?:, (?P<title>.+))?\.")
@@ -41,7 +59,7 @@ class Function(NamedTuple):
     """Function or method of a module.
 
     Attributes:
-        module: Module, e.g. merge.
+        module: Module, e.g. merge, or syntax.transform.
         name: Name, e.g. zero_candidates or Decoder.decode.
         compiled: It is compiled with numba.
         clauses: Clauses that its docstring names.
@@ -68,9 +86,10 @@ def clauses_of(docstring: str) -> tuple[Clause, ...]:
 
 
 def functions() -> Iterator[Function]:
-    """Yield the functions and methods of the decoder, those within functions included."""
-    for path in sorted(DECODER.glob("*.py")):
-        yield from _functions_in(path.stem, ast.parse(path.read_text()), "")
+    """Yield the functions and methods of decoder and parser, those within functions included."""
+    for prefix, folder in SOURCES:
+        for path in sorted(folder.glob("*.py")):
+            yield from _functions_in(prefix + path.stem, ast.parse(path.read_text()), "")
 
 
 def _functions_in(module: str, node: ast.AST, prefix: str) -> Iterator[Function]:
@@ -117,5 +136,26 @@ def page() -> str:
     return before + BEGIN + "\n" + table() + "\n" + END + rest.split(END)[1]
 
 
+def numbers(name: str) -> Iterator[str]:
+    """Yield the lines of a table of numbers of the decoder, a pair of braces for each row as in the standard."""
+    with np.load(ROOT / "codecnn" / "vvc" / "decoder" / "tables.npz") as arrays:
+        for key, heading in TABLES[name].items():
+            array = arrays[key]
+            for index in np.ndindex(array.shape[:-2]):
+                yield heading.format(*index)
+                yield from ("{ " + " ".join(map(str, row)) + " }" for row in array[index].tolist())
+
+
+def main() -> None:
+    """Write the page, or print a table of numbers."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--table", choices=TABLES, help="print this table of numbers instead")
+    name = parser.parse_args().table
+    if name is None:
+        PAGE.write_text(page())
+    else:
+        print("\n".join(numbers(name)))
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    main()

@@ -13,7 +13,7 @@ from codecnn.codec import decode_pictures, read_output_pictures, read_pictures, 
 from codecnn.vvc.decoder import NO_REFERENCE, DecodedPicture, Decoder, read_log, reconstruct
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from codecnn.vvc.syntax.bitstream import nal_units
-from tests.helpers.cut_streams import units_of, vvc_type
+from tests.helpers.cut_streams import starting_with_gdr, units_of, vvc_type
 from tests.helpers.damage import mutated
 from tests.helpers.golden import SHARED
 
@@ -129,20 +129,36 @@ def test_pictures_that_differ_from_their_hash_are_told(golden_file, tmp_path):
     assert {picture.hash for picture in decode_pictures(without)} == {"none"}
 
 
-def test_missing_reference_pictures_are_generated_and_named(golden_file, tmp_path):
-    """A low delay stream without its second picture refers to a picture that does not exist."""
-    units = units_of(golden_file(LOW_DELAY).read_bytes())
+@pytest.mark.parametrize("recovery", [0, 3])
+def test_missing_reference_pictures_are_generated_and_named(golden_file, tmp_path, recovery):
+    """A low delay stream without its second picture refers to a picture that does not exist.
+
+    It may begin with a GDR picture, whose recovery point makes pictures right that depend on those before it.
+    """
+    stream = golden_file(LOW_DELAY).read_bytes()
+    units = units_of(starting_with_gdr(stream, recovery) if recovery else stream)
     pictures = [i for i, unit in enumerate(units) if vvc_type(unit) <= 3]
     assert vvc_type(units[pictures[0] + 1]) == 24
     path = tmp_path / "lost.266"
     path.write_bytes(b"".join(unit for i, unit in enumerate(units) if i not in (pictures[0], pictures[0] + 1)))
+    depends = {1: {1}}
+    direct = set()
+    for picture in parsed_pictures(path.read_bytes()):
+        references = {poc for part in picture.slices for entries in part.references for _, poc in entries}
+        depends[picture.poc] = {
+            missing for poc in references if poc == 1 or poc >= recovery for missing in depends.get(poc, ())
+        }
+        direct |= {picture.poc} if 1 in references else set()
     decoded = list(decode_pictures(path))
-    assert len(decoded) == 8
-    affected = [picture for picture in decoded if picture.missing]
-    assert affected
-    assert all(picture.missing == (1,) for picture in affected)
-    assert {picture.hash for picture in affected} == {"differs"}
-    assert decoded[0].hash == "ok"
+    assert [picture.poc for picture in decoded] == [poc for poc in range(9) if poc >= recovery and poc != 1]
+    assert {picture.poc: picture.missing for picture in decoded} == {
+        picture.poc: tuple(depends[picture.poc]) for picture in decoded
+    }
+    through_others = {picture.poc for picture in decoded if picture.missing} - direct
+    assert through_others
+    assert {picture.hash for picture in decoded if picture.poc in direct} == {"differs"}
+    if not recovery:
+        assert decoded[0].hash == "ok"
 
 
 def test_memory_of_reference_pictures_is_bounded(golden_file):
