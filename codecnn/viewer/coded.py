@@ -190,9 +190,7 @@ def _reconstructed(
     for number, picture in enumerate(decode_pictures(path, (*names, *MOTION_PLANES), hook)):
         if number in wanted:
             missing = ", ".join(map(str, picture.missing))
-            notes = (
-                [f"The picture depends on pictures that are missing in the stream: POC {missing}."] if missing else []
-            )
+            notes = [f"It depends on pictures that are missing in the stream: POC {missing}."] if missing else []
             if picture.hash == "differs":
                 notes.append("The decoded picture differs from its hash in the stream.")
             yield picture.planes, picture.hash, tuple(notes)
