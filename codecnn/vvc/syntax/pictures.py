@@ -253,6 +253,9 @@ def _slice(state: _Reader, unit: bitstream.NalUnit) -> ParsedPicture | None:
     if len(state.types) > 1 and not h.pps.pps_mixed_nalu_types_in_pic_flag:
         kinds = " and ".join(map(str, sorted(state.types)))
         raise FormatError(f"its slices have nal_unit_type {kinds}, but pps_mixed_nalu_types_in_pic_flag is 0")
+    if state.types == {bitstream.RASL} and state.skip_leading and not h.pps.pps_mixed_nalu_types_in_pic_flag:
+        # The picture is left out, whatever is in its slices.
+        return done
     s = SliceHeader(r, unit.type, h)
     poc = state.picture.poc
     log2_lsb = h.sps.log2_max_pic_order_cnt_lsb
