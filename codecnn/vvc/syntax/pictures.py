@@ -8,7 +8,7 @@ from codecnn.base.errors import FormatError, UnsupportedError
 from codecnn.vvc.syntax import bitstream
 from codecnn.vvc.syntax.aps import AlfFilters, read_alf_aps
 from codecnn.vvc.syntax.bitstream import Bits
-from codecnn.vvc.syntax.picture_hash import PictureHash, read_picture_hash
+from codecnn.vvc.syntax.picture_hash import PictureHash, read_picture_hashes
 from codecnn.vvc.syntax.picture_header import PictureHeader
 from codecnn.vvc.syntax.pps import PictureParameterSet
 from codecnn.vvc.syntax.ref_lists import list_pocs
@@ -190,9 +190,8 @@ def _unit(state: _Reader, unit: bitstream.NalUnit) -> ParsedPicture | None:
     elif unit.type == bitstream.PREFIX_SEI:
         state.user_data += [each.payload for each in read_sei(unit.rbsp) if each.type == USER_DATA_UNREGISTERED]
     elif unit.type == bitstream.SUFFIX_SEI:
-        picture_hash = read_picture_hash(unit.rbsp)
-        if state.picture is not None and picture_hash is not None:
-            state.picture.hashes.append(picture_hash)
+        if state.picture is not None:
+            state.picture.hashes.extend(read_picture_hashes(unit.rbsp))
     elif unit.type in bitstream.SLICES:
         done = _slice(state, unit)
     return done
@@ -242,26 +241,29 @@ def _slice(state: _Reader, unit: bitstream.NalUnit) -> ParsedPicture | None:
 def _start_picture(state: _Reader, unit: bitstream.NalUnit, h: PictureHeader) -> bool:
     """Begin a picture at its first slice (clause 8.3.1); return False if it cannot be decoded."""
     user_data, state.user_data = tuple(state.user_data), []
-    idr = unit.type in (bitstream.IDR_W_RADL, bitstream.IDR_N_LP)
-    starts = idr or (state.sequence_ended and unit.type in (bitstream.CRA, bitstream.GDR))
+    # An IRAP or GDR picture has slices of one type only.
+    mixed = h.pps.pps_mixed_nalu_types_in_pic_flag and unit.type in (*_IRAP, bitstream.GDR)
+    kind = bitstream.TRAIL if mixed else unit.type
+    idr = kind in (bitstream.IDR_W_RADL, bitstream.IDR_N_LP)
+    starts = idr or (state.sequence_ended and kind in (bitstream.CRA, bitstream.GDR))
     if state.sequence_ended and not starts:
         raise FormatError("the sequence does not begin with an IRAP or GDR picture")
-    if idr or unit.type == bitstream.CRA:
+    if idr or kind == bitstream.CRA:
         state.skip_leading = starts and not idr
-    if unit.type == bitstream.RASL and state.skip_leading:
+    if kind == bitstream.RASL and state.skip_leading:
         return False
     if starts:
         state.cvs += 1
         state.sequence_ended = False
         state.decoded = []
     poc = _poc(state, h, starts)
-    if unit.type in _IRAP:
+    if kind in _IRAP:
         state.recovery_poc = None
-    elif unit.type == bitstream.GDR and starts:
+    elif kind == bitstream.GDR and starts:
         # Pictures before the recovery point of a GDR picture at which decoding starts are not output (clause 8.1.2).
         state.recovery_poc = poc + h.ph_recovery_poc_cnt
     output = h.ph_pic_output_flag and (state.recovery_poc is None or poc >= state.recovery_poc)
-    if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and unit.type not in (bitstream.RASL, bitstream.RADL):
+    if unit.temporal_id == 0 and not h.ph_non_ref_pic_flag and kind not in (bitstream.RASL, bitstream.RADL):
         state.previous_poc = poc
     state.picture = ParsedPicture(poc, state.cvs, unit.temporal_id, output, starts, h.sps, h.pps, [], [], user_data)
     return True

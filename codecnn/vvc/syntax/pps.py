@@ -34,7 +34,7 @@ class PictureParameterSet(SyntaxStructure):
         r = Bits(rbsp)
         r.skip(6)  # pps_pic_parameter_set_id
         self.pps_seq_parameter_set_id = r.u(4)
-        r.skip(1)  # pps_mixed_nalu_types_in_pic_flag
+        self.pps_mixed_nalu_types_in_pic_flag = r.flag()
         full_size = (sps.sps_pic_width_max_in_luma_samples, sps.sps_pic_height_max_in_luma_samples)
         width = self.pps_pic_width_in_luma_samples = r.ue("pps_pic_width_in_luma_samples", full_size[0])
         height = self.pps_pic_height_in_luma_samples = r.ue("pps_pic_height_in_luma_samples", full_size[1])
