@@ -11,8 +11,10 @@ import pytest
 from codecnn.base.errors import CodecnnError, ConfigError, FormatError, UnsupportedError
 from codecnn.codec import decode_pictures, read_output_pictures, read_pictures, stream_info
 from codecnn.vvc.decoder import NO_REFERENCE, DecodedPicture, Decoder, read_log, reconstruct
+from codecnn.vvc.syntax import SeiMessage, md5_message
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from codecnn.vvc.syntax.bitstream import nal_units
+from codecnn.vvc.syntax.sei import sei_unit
 from tests.helpers.cut_streams import units_of, vvc_type
 from tests.helpers.damage import mutated
 from tests.helpers.golden import SHARED
@@ -127,6 +129,38 @@ def test_pictures_that_differ_from_their_hash_are_told(golden_file, tmp_path):
     without = tmp_path / "without.266"
     without.write_bytes(b"".join(unit for unit in units if vvc_type(unit) != 24))
     assert {picture.hash for picture in decode_pictures(without)} == {"none"}
+
+
+def test_hashes_of_all_subpictures_prove_a_picture(golden_file, tmp_path):
+    """The hash of each picture is replaced with those of its subpictures, of which one is wrong or one is missing."""
+    stream = golden_file("vvc_vtm/ldp_subpics4.266")
+    decoded = list(decode_pictures(stream, rec_planes(stream)))
+    corners = {0: (0, 0, 256, 128), 1: (0, 128, 256, 240), 2: (256, 0, 416, 128), 3: (256, 128, 416, 240)}
+    units = []
+    remaining = iter(decoded)
+    for unit in units_of(stream.read_bytes()):
+        if vvc_type(unit) != 24:
+            units.append(unit)
+            continue
+        picture = next(remaining)
+        for number, (left, top, right, bottom) in corners.items():
+            planes = [
+                plane[top >> shift : bottom >> shift, left >> shift : right >> shift]
+                for plane, shift in zip(picture.planes.values(), (0, 1, 1), strict=True)
+            ]
+            message = md5_message(planes, picture.bit_depth)
+            if (picture.poc, number) == (1, 2):
+                message = message._replace(payload=message.payload[:-1] + bytes([message.payload[-1] ^ 1]))
+            if (picture.poc, number) == (2, 1):
+                continue
+            # scalable_nesting(): all layers, one subpicture with an ID of two bits, one message
+            nesting = int(f"0111010{number:02b}1000000", 2).to_bytes(2, "big")
+            nesting += bytes([message.type, len(message.payload)]) + message.payload
+            units.append(sei_unit(24, 0, [SeiMessage(133, nesting)]))
+    path = tmp_path / "subpictures.266"
+    path.write_bytes(b"".join(units))
+    states = {picture.poc: picture.hash for picture in decode_pictures(path)}
+    assert states == {0: "ok", 1: "differs", 2: "none"}
 
 
 def test_missing_reference_pictures_are_generated_and_named(golden_file, tmp_path):

@@ -15,7 +15,7 @@ from codecnn.vvc.syntax.contexts import initial_contexts
 from codecnn.vvc.syntax.ref_lists import list_pocs
 from codecnn.vvc.syntax.scans import SCAN_INDEX
 from codecnn.vvc.syntax.tiles import Rectangle, TileGrid, slice_ctus, slice_parts
-from tests.helpers.cut_streams import starting_with_gdr
+from tests.helpers.cut_streams import starting_with_gdr, units_of, vvc_type
 
 
 def bits(text: str) -> Bits:
@@ -120,6 +120,20 @@ def test_gdr_pictures_within_a_sequence_change_no_output(golden_file):
     end_of_sequence = b"\0\0\1\0\xa9"
     pictures = list(read_pictures(stream + end_of_sequence + gdr))
     assert [picture.output for picture in pictures] == [True] * 9 + [False] * 5 + [True] * 4
+
+
+def test_idr_slices_of_pictures_with_mixed_types_begin_no_sequence(golden_file):
+    stream = golden_file("vvc/tinyclip128x64_ld_qp37.266").read_bytes()
+    units = [bytearray(unit) for unit in units_of(stream)]
+    (pps,) = (unit for unit in units if vvc_type(unit) == bitstream.PPS)
+    pps[6] |= 0x20  # pps_mixed_nalu_types_in_pic_flag
+    mixed = b"".join(units)
+    pictures = list(read_pictures(stream + mixed))
+    assert [picture.first for picture in pictures] == [True] + [False] * 17
+    assert {picture.cvs for picture in pictures} == {0}
+    assert [picture.first for picture in read_pictures(stream + stream)] == [True, *[False] * 8] * 2
+    with pytest.raises(FormatError, match="does not begin with an IRAP or GDR picture"):
+        list(read_pictures(mixed))
 
 
 def sps_rbsp(golden_file) -> bytes:
