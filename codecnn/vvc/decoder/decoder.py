@@ -216,10 +216,10 @@ def hash_state(decoded: Reconstruction) -> HashState:
         return "differs"
     picture = decoded.picture
     areas = _areas(picture)
-    hashes = [each for each in picture.hashes if each.subpicture in areas]
+    # A damaged stream may repeat a hash.
+    hashes = {each for each in picture.hashes if each.subpicture in areas}
     for each in hashes:
-        rectangle = areas[each.subpicture]
-        planes = [plane[area] for plane, area in zip(decoded.reference, rectangle, strict=True)]
+        planes = [plane[area] for plane, area in zip(decoded.reference, areas[each.subpicture], strict=True)]
         if not each.equals(planes, picture.sps.bit_depth):
             return "differs"
     compared = {each.subpicture for each in hashes}

@@ -249,7 +249,7 @@ def merge_vector(w: Work, index: int) -> None:
 
     Part of clause 8.6.2.2.
     Clause 8.6.2.3.
-    Clause 8.6.2.4.
+    Clause 8.6.2.4, Derivation process for IBC history-based block vector candidates.
 
     Candidates are the vectors of the units to the left and above, then those of the last units, then zero.
     """

@@ -1,6 +1,7 @@
 """Decoded pictures of whole streams: MD5 of the output, hashes, output order, planes, missing references, damage."""
 
 import hashlib
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -218,6 +219,27 @@ def test_pictures_and_errors_do_not_depend_on_the_number_of_threads(golden_file,
         assert outcome(path) == expected, number
         errors.add(expected[1])
     assert len(errors) > 2
+
+
+@pytest.mark.parametrize("stop", [0, 1, 5])
+def test_no_thread_remains_when_a_reader_stops_or_a_stream_is_damaged(golden_file, tmp_path, monkeypatch, stop):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    stream = golden_file(RANDOM_ACCESS)
+    path = tmp_path / "cut.266"
+    path.write_bytes(stream.read_bytes()[: stream.stat().st_size // 2])
+    before = threading.active_count()
+    pictures = decode_pictures(stream, ("rec_y",))
+    for _ in range(stop):
+        next(pictures)
+    assert threading.active_count() == before + 2 * (stop > 0)
+    pictures.close()
+    assert threading.active_count() == before
+    damaged, error = outcome(path)
+    assert "POC" in error
+    assert threading.active_count() == before
+    whole, error = outcome(stream)
+    assert (len(whole), {state for _, _, state, _, _ in whole}, error) == (17, {"ok"}, "")
+    assert whole[: len(damaged)] == damaged
 
 
 def test_wrong_arguments_are_refused(golden_file):
