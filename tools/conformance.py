@@ -43,7 +43,8 @@ class Decoded(NamedTuple):
 
 def streams_in(folder: Path) -> list[Path]:
     """Return the streams in a folder and its subfolders, small ones first."""
-    return sorted((path for path in folder.rglob("*") if path.suffix in SUFFIXES), key=lambda path: path.stat().st_size)
+    paths = (path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+    return sorted(paths, key=lambda path: (path.stat().st_size, path))
 
 
 def listed_md5(stream: Path) -> str | None:
