@@ -2,11 +2,13 @@
 
 The MD5 of all decoded pictures of STREAM.266 stands in STREAM.md5 or in md5.txt beside it, in the form of md5sum. Such
 a folder is a copy of https://github.com/ffvvc/tests, or tests/data/vvc. The exit status is 1 if any stream differs.
+Small streams are decoded first. With -o the table is a file, and streams that it has are not decoded again.
 
-python tools/conformance.py ffvvc_tests/conformance
+python tools/conformance.py ffvvc_tests/conformance -o conformance.md
 """
 
 import argparse
+import contextlib
 import hashlib
 import sys
 from collections import Counter
@@ -20,6 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from codecnn.base.errors import CodecnnError, UnsupportedError
 from codecnn.codec import decode_pictures, read_output_pictures
 
+HEAD = """\
+| stream | pictures | equal to their hash | different | MD5 of all |
+|---|---:|---:|---:|---|
+"""
 SUFFIXES = (".bit", ".266", ".vvc", ".bin", ".ts")
 
 
@@ -36,8 +42,9 @@ class Decoded(NamedTuple):
 
 
 def streams_in(folder: Path) -> list[Path]:
-    """Return the streams in a folder and its subfolders."""
-    return sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+    """Return the streams in a folder and its subfolders, small ones first."""
+    paths = (path for path in folder.rglob("*") if path.suffix in SUFFIXES)
+    return sorted(paths, key=lambda path: (path.stat().st_size, path))
 
 
 def listed_md5(stream: Path) -> str | None:
@@ -65,28 +72,39 @@ def decode(stream: Path) -> Decoded:
     return Decoded(digest.hexdigest(), hashes)
 
 
+def row(stream: Path, name: str) -> str:
+    """Decode a stream and return its row of the table."""
+    counts = "- | - | -"
+    try:
+        decoded = decode(stream)
+        counts = f"{decoded.hashes.total()} | {decoded.hashes['ok']} | {decoded.hashes['differs']}"
+        expected = listed_md5(stream)
+        result = "not listed" if expected is None else "equal" if decoded.md5 == expected else "differs"
+    except UnsupportedError as error:
+        result = f"refused: {error}"
+    except CodecnnError as error:
+        result = f"error: {error}"
+    return f"| {name} | {counts} | {result} |\n"
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder with streams")
-    folder = parser.parse_args(argv).folder
-    results = Counter[str]()
-    print("| stream | pictures | equal to their hash | different | MD5 of all |")
-    print("|---|---:|---:|---:|---|")
-    for stream in streams_in(folder):
-        expected = listed_md5(stream)
-        counts = "- | - | -"
-        try:
-            decoded = decode(stream)
-            counts = f"{decoded.hashes.total()} | {decoded.hashes['ok']} | {decoded.hashes['differs']}"
-            result = "not listed" if expected is None else "equal" if decoded.md5 == expected else "differs"
-            results[result] += 1
-        except UnsupportedError as error:
-            result = f"refused: {error}"
-            results["refused"] += 1
-        except CodecnnError as error:
-            result = f"error: {error}"
-            results["error"] += 1
-        print(f"| {stream.relative_to(folder)} | {counts} | {result} |", flush=True)
+    parser.add_argument("-o", dest="table", type=Path, help="file of the table (default: standard output)")
+    arguments = parser.parse_args(argv)
+    rows: dict[str, str] = {}
+    if arguments.table is not None and arguments.table.is_file():
+        lines = arguments.table.read_text().splitlines(keepends=True)
+        rows = {line.split(" | ")[0].removeprefix("| "): line for line in lines[2:] if line.endswith(" |\n")}
+    with contextlib.ExitStack() as stack:
+        file = sys.stdout if arguments.table is None else stack.enter_context(arguments.table.open("w"))
+        print(HEAD, *rows.values(), sep="", end="", file=file, flush=True)
+        for stream in streams_in(arguments.folder):
+            name = str(stream.relative_to(arguments.folder))
+            if name not in rows:
+                rows[name] = row(stream, name)
+                print(rows[name], end="", file=file, flush=True)
+    results = Counter(line.split(" | ")[-1].split(":")[0].removesuffix(" |\n") for line in rows.values())
     print("\nStreams:", ", ".join(f"{count} {result}" for result, count in sorted(results.items())) or "none")
     return 1 if not results or results["differs"] or results["error"] else 0
 

@@ -188,5 +188,14 @@ def test_conformance_prints_a_row_for_each_stream(golden_file, tmp_path, capsys)
     assert conformance.main([str(tmp_path)]) == 1
     first, second = capsys.readouterr().out.split("| stream |")[1:]
     assert first.endswith("| a.266 | 17 | 17 | 0 | equal |\n\nStreams: 1 equal\n")
-    assert "| a.266 | 17 | 17 | 0 | equal |\n| b.266 | 17 | 17 | 0 | differs |\n| c.266 | - | - | - | error: " in second
-    assert second.endswith("Streams: 1 differs, 1 equal, 1 error\n")
+    assert "| c.266 | - | - | - | error: " in second
+    rows = "| a.266 | 17 | 17 | 0 | equal |\n| b.266 | 17 | 17 | 0 | differs |\n"
+    assert second.endswith(f" |\n{rows}\nStreams: 1 differs, 1 equal, 1 error\n")
+    # A table that was interrupted in a row is continued; its other rows are kept.
+    table = tmp_path / "table.md"
+    table.write_text(conformance.HEAD + rows.replace("17", "16") + "| c.266 | - |")
+    assert conformance.main([str(tmp_path), "-o", str(table)]) == 1
+    lines = table.read_text().splitlines(keepends=True)
+    assert "".join(lines[2:4]) == rows.replace("17", "16")
+    assert lines[4].startswith("| c.266 | - | - | - | error: ")
+    assert len(lines) == 5

@@ -1,4 +1,7 @@
-"""Decoded picture hash SEI messages (H.274 clause 8.8.2): MD5, CRC or checksum of each component of a picture."""
+"""Decoded picture hash SEI messages (H.274 clause 8.8.2): MD5, CRC or checksum of each component of a picture.
+
+A message in a scalable nesting SEI message (H.266 clause D.6) has the hash of a subpicture.
+"""
 
 import binascii
 import contextlib
@@ -11,7 +14,8 @@ import numpy.typing as npt
 
 from codecnn.base.errors import FormatError
 from codecnn.vvc.syntax.bitstream import Bits
-from codecnn.vvc.syntax.sei import DECODED_PICTURE_HASH, SeiMessage, read_sei
+from codecnn.vvc.syntax.sei import DECODED_PICTURE_HASH, SCALABLE_NESTING, SeiMessage, read_sei
+from codecnn.vvc.syntax.sps import MAX_SLICES
 
 MD5, CRC, CHECKSUM = range(3)
 """Values of dph_sei_hash_type."""
@@ -20,41 +24,46 @@ _BITS = {MD5: 128, CRC: 16, CHECKSUM: 32}
 
 
 class PictureHash(NamedTuple):
-    """Hash of a decoded picture.
+    """Hash of a decoded picture or subpicture.
 
     Attributes:
         kind: MD5, CRC or CHECKSUM.
         values: Hash of each component; one if the picture has no chroma.
+        subpicture: Subpicture ID; None for the whole picture.
     """
 
     kind: int
     values: tuple[int, ...]
+    subpicture: int | None = None
 
     def equals(self, planes: Sequence[npt.NDArray[Any]], bit_depth: int) -> bool:
-        """Return True if all components of a picture have this hash.
+        """Return True if all components have this hash.
 
         Args:
-            planes: All components, each (h, w), not cropped to the conformance window.
+            planes: All components of the picture or subpicture, each (h, w), not cropped to the conformance window.
             bit_depth: Bit depth of the samples.
         """
         function = (_md5, _crc, _checksum)[self.kind]
         return self.values == tuple(function(plane, bit_depth) for plane in planes)
 
 
-def read_picture_hash(rbsp: bytes) -> PictureHash | None:
-    """Read the decoded picture hash of an SEI NAL unit.
+def read_picture_hashes(rbsp: bytes) -> list[PictureHash]:
+    """Read the decoded picture hashes of an SEI NAL unit.
 
     Args:
         rbsp: Payload of the NAL unit, sei_rbsp().
 
     Returns:
-        The hash, None if the unit has no such message, or one of an unknown kind or damaged.
+        The hashes of the picture and of its subpictures; those of an unknown kind and damaged ones are left out.
     """
+    hashes = []
     for message in read_sei(rbsp):
-        if message.type == DECODED_PICTURE_HASH:
-            with contextlib.suppress(FormatError):
-                return _hash(Bits(message.payload))
-    return None
+        with contextlib.suppress(FormatError):
+            if message.type == DECODED_PICTURE_HASH:
+                hashes += _hash(message.payload)
+            elif message.type == SCALABLE_NESTING:
+                hashes += _nested_hashes(message.payload)
+    return hashes
 
 
 def md5_message(planes: Sequence[npt.NDArray[Any]], bit_depth: int) -> SeiMessage:
@@ -68,13 +77,37 @@ def md5_message(planes: Sequence[npt.NDArray[Any]], bit_depth: int) -> SeiMessag
     return SeiMessage(DECODED_PICTURE_HASH, bytes([MD5, 0x80 if len(planes) == 1 else 0]) + values)
 
 
-def _hash(r: Bits) -> PictureHash | None:
+def _hash(payload: bytes) -> list[PictureHash]:
+    """Read decoded_picture_hash(); return no hash if its kind is unknown."""
+    r = Bits(payload)
     kind = r.u(8)
     single = r.flag()
     r.skip(7)
     if kind not in _BITS:
-        return None
-    return PictureHash(kind, tuple(r.u(_BITS[kind]) for _ in range(1 if single else 3)))
+        return []
+    return [PictureHash(kind, tuple(r.u(_BITS[kind]) for _ in range(1 if single else 3)))]
+
+
+def _nested_hashes(payload: bytes) -> list[PictureHash]:
+    """Read the hashes of subpictures in scalable_nesting() (H.266 clause D.6.1)."""
+    r = Bits(payload)
+    of_sets, of_subpictures = r.flag(), r.flag()
+    if of_sets:
+        for _ in range(r.ue("sn_num_olss_minus1", 256) + 1):
+            r.ue("sn_ols_idx_delta_minus1", 256)
+    elif not r.flag():  # sn_all_layers_flag
+        r.skip(6 * r.ue("sn_num_layers_minus1", 63))
+    if not of_subpictures:
+        return []
+    count = r.ue("sn_num_subpics_minus1", MAX_SLICES - 1) + 1
+    length = r.ue("sn_subpic_id_len_minus1", 15) + 1
+    subpictures = [r.u(length) for _ in range(count)]
+    r.ue("sn_num_seis_minus1", 63)
+    r.align()
+    # `read_sei` expects the stop bit of a NAL unit after the messages.
+    nested = read_sei(payload[r.position // 8 :] + b"\x80")
+    hashes = [each for message in nested if message.type == DECODED_PICTURE_HASH for each in _hash(message.payload)]
+    return [each._replace(subpicture=subpicture) for each in hashes for subpicture in subpictures]
 
 
 def _data(plane: npt.NDArray[Any], bit_depth: int) -> memoryview:

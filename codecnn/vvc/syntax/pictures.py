@@ -14,7 +14,7 @@ from codecnn.base.errors import FormatError, UnsupportedError
 from codecnn.vvc.syntax import bitstream
 from codecnn.vvc.syntax.aps import AlfFilters, read_alf_aps
 from codecnn.vvc.syntax.bitstream import Bits
-from codecnn.vvc.syntax.picture_hash import PictureHash, read_picture_hash
+from codecnn.vvc.syntax.picture_hash import PictureHash, read_picture_hashes
 from codecnn.vvc.syntax.picture_header import PictureHeader
 from codecnn.vvc.syntax.pps import PictureParameterSet
 from codecnn.vvc.syntax.ref_lists import list_pocs
@@ -201,9 +201,8 @@ def _unit(state: _Reader, unit: bitstream.NalUnit) -> ParsedPicture | None:
     elif unit.type == bitstream.PREFIX_SEI:
         state.user_data += [each.payload for each in read_sei(unit.rbsp) if each.type == USER_DATA_UNREGISTERED]
     elif unit.type == bitstream.SUFFIX_SEI:
-        picture_hash = read_picture_hash(unit.rbsp)
-        if state.picture is not None and picture_hash is not None:
-            state.picture.hashes.append(picture_hash)
+        if state.picture is not None:
+            state.picture.hashes.extend(read_picture_hashes(unit.rbsp))
     elif unit.type in bitstream.SLICES:
         done = _slice(state, unit)
     return done

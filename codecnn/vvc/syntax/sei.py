@@ -8,7 +8,7 @@ from typing import NamedTuple
 from codecnn.base.errors import FormatError
 from codecnn.vvc.syntax.bitstream import PH, PREFIX_SEI, SLICES, SUFFIX_SEI, nal_units, with_emulation_prevention
 
-USER_DATA_UNREGISTERED, DECODED_PICTURE_HASH = 5, 132
+USER_DATA_UNREGISTERED, DECODED_PICTURE_HASH, SCALABLE_NESTING = 5, 132, 133
 """Values of payloadType."""
 
 OUTPUT_MD5_UUID = uuid.UUID("4fa58e53-9017-4b12-b4a9-d21830aa3db4").bytes

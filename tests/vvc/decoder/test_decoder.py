@@ -1,6 +1,7 @@
 """Decoded pictures of whole streams: MD5 of the output, hashes, output order, planes, missing references, damage."""
 
 import hashlib
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 from codecnn.base.errors import CodecnnError, ConfigError, FormatError, UnsupportedError
 from codecnn.codec import decode_pictures, read_output_pictures, read_pictures, stream_info
 from codecnn.vvc.decoder import NO_REFERENCE, DecodedPicture, Decoder, read_log, reconstruct
+from codecnn.vvc.syntax import SeiMessage, md5_message
 from codecnn.vvc.syntax import read_pictures as parsed_pictures
 from codecnn.vvc.syntax.bitstream import nal_units
+from codecnn.vvc.syntax.sei import sei_unit
 from tests.helpers.cut_streams import starting_with_gdr, units_of, vvc_type
 from tests.helpers.damage import mutated
 from tests.helpers.golden import SHARED
@@ -137,6 +140,38 @@ def lose_second_picture(stream: bytes) -> bytes:
     return b"".join(unit for i, unit in enumerate(units) if i not in (lost, lost + 1))
 
 
+def test_hashes_of_all_subpictures_prove_a_picture(golden_file, tmp_path):
+    """The hash of each picture is replaced with those of its subpictures, of which one is wrong or one is missing."""
+    stream = golden_file("vvc_vtm/ldp_subpics4.266")
+    decoded = list(decode_pictures(stream, rec_planes(stream)))
+    corners = {0: (0, 0, 256, 128), 1: (0, 128, 256, 240), 2: (256, 0, 416, 128), 3: (256, 128, 416, 240)}
+    units = []
+    remaining = iter(decoded)
+    for unit in units_of(stream.read_bytes()):
+        if vvc_type(unit) != 24:
+            units.append(unit)
+            continue
+        picture = next(remaining)
+        for number, (left, top, right, bottom) in corners.items():
+            planes = [
+                plane[top >> shift : bottom >> shift, left >> shift : right >> shift]
+                for plane, shift in zip(picture.planes.values(), (0, 1, 1), strict=True)
+            ]
+            message = md5_message(planes, picture.bit_depth)
+            if (picture.poc, number) == (1, 2):
+                message = message._replace(payload=message.payload[:-1] + bytes([message.payload[-1] ^ 1]))
+            if (picture.poc, number) == (2, 1):
+                continue
+            # scalable_nesting(): all layers, one subpicture with an ID of two bits, one message
+            nesting = int(f"0111010{number:02b}1000000", 2).to_bytes(2, "big")
+            nesting += bytes([message.type, len(message.payload)]) + message.payload
+            units.append(sei_unit(24, 0, [SeiMessage(133, nesting)]))
+    path = tmp_path / "subpictures.266"
+    path.write_bytes(b"".join(units))
+    states = {picture.poc: picture.hash for picture in decode_pictures(path)}
+    assert states == {0: "ok", 1: "differs", 2: "none"}
+
+
 def test_missing_reference_pictures_are_generated_and_named(golden_file, tmp_path):
     """POC 2 refers to the missing picture, and the later ones depend on it through POC 2."""
     path = tmp_path / "lost.266"
@@ -193,6 +228,27 @@ def test_pictures_and_errors_do_not_depend_on_the_number_of_threads(golden_file,
         assert outcome(path) == expected, number
         errors.add(expected[1])
     assert len(errors) > 2
+
+
+@pytest.mark.parametrize("stop", [0, 1, 5])
+def test_no_thread_remains_when_a_reader_stops_or_a_stream_is_damaged(golden_file, tmp_path, monkeypatch, stop):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    stream = golden_file(RANDOM_ACCESS)
+    path = tmp_path / "cut.266"
+    path.write_bytes(stream.read_bytes()[: stream.stat().st_size // 2])
+    before = threading.active_count()
+    pictures = decode_pictures(stream, ("rec_y",))
+    for _ in range(stop):
+        next(pictures)
+    assert threading.active_count() == before + 2 * (stop > 0)
+    pictures.close()
+    assert threading.active_count() == before
+    damaged, error = outcome(path)
+    assert "POC" in error
+    assert threading.active_count() == before
+    whole, error = outcome(stream)
+    assert (len(whole), {state for _, _, state, _, _ in whole}, error) == (17, {"ok"}, "")
+    assert whole[: len(damaged)] == damaged
 
 
 def test_wrong_arguments_are_refused(golden_file):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from codecnn.vvc.syntax.picture_hash import CHECKSUM, CRC, MD5, PictureHash, read_picture_hash
+from codecnn.vvc.syntax.picture_hash import CHECKSUM, CRC, MD5, PictureHash, read_picture_hashes
 
 
 def plain_crc(plane: np.ndarray, bit_depth: int) -> int:
@@ -44,8 +44,29 @@ def test_message_is_found_between_others():
     digest = bytes(range(16))
     hash_message = bytes([132, 18, 0, 0x80]) + digest
     other = bytes([255, 3, 2, 9, 9])
-    message = read_picture_hash(other + hash_message + b"\x80")
-    assert message == PictureHash(MD5, (int.from_bytes(digest, "big"),))
-    assert read_picture_hash(other + b"\x80") is None
-    assert read_picture_hash(bytes([132, 18, 0, 0x80, 1]) + b"\x80") is None, "cut"
-    assert read_picture_hash(bytes([132, 18, 7, 0x80]) + digest + b"\x80") is None, "unknown kind"
+    expected = PictureHash(MD5, (int.from_bytes(digest, "big"),))
+    assert read_picture_hashes(other + hash_message + b"\x80") == [expected]
+    assert read_picture_hashes(other + b"\x80") == []
+    assert read_picture_hashes(bytes([132, 18, 0, 0x80, 1]) + b"\x80") == [], "cut"
+    assert read_picture_hashes(bytes([132, 18, 7, 0x80]) + digest + b"\x80") == [], "unknown kind"
+
+
+@pytest.mark.parametrize(
+    ("head", "subpictures"),
+    [
+        ("01 1 1 010 10 1", [2]),
+        # Two layers, of which one is listed; three subpictures with IDs of one bit.
+        ("01 0 010 000011 011 1 0 1 0 1", [0, 1, 0]),
+        # An output layer set; IDs of three bits.
+        ("11 1 010 010 011 110 001 1", [6, 1]),
+        ("00 1 1", []),
+    ],
+)
+def test_hashes_of_subpictures_are_read_from_nesting_messages(head, subpictures):
+    """The bits are those of clause D.6.1 up to sn_num_seis_minus1."""
+    bits = head.replace(" ", "")
+    bits += "0" * (-len(bits) % 8)
+    nesting = int(bits, 2).to_bytes(len(bits) // 8, "big") + bytes([5, 2, 9, 9, 132, 4, 1, 0x80, 0xAB, 0xCD])
+    rbsp = bytes([133, len(nesting)]) + nesting + b"\x80"
+    assert read_picture_hashes(rbsp) == [PictureHash(CRC, (0xABCD,), number) for number in subpictures]
+    assert read_picture_hashes(bytes([133, 1]) + nesting[:1] + b"\x80") == [], "cut"
