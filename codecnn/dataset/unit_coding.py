@@ -98,20 +98,19 @@ def _with_planes(plan: UnitPlan, sequence: CodedSequence, recipe: Recipe, folder
     try:
         return add_rebuilt_planes(sequence, recipe.rebuilt_planes, folder)
     except FormatError as error:
-        raise type(error)(f"{plan.source.name} at QP {plan.settings.qp}: {error}") from error
+        raise type(error)(f"{plan.title}: {error}") from error
 
 
 def _blocks(plan: UnitPlan, sequence: CodedSequence, required: bool) -> tuple[BlockTable | None, str | None]:
     """Return the unit's CU table, or the reason why it cannot be read; the latter is an error if it is required."""
-    unit = f"{plan.source.name} at QP {plan.settings.qp}"
     try:
         return block_table(sequence), None
     except UnsupportedError as error:
         if required:
-            raise UnsupportedError(f"{unit}: {error}") from error
-        return None, f"{unit} has no depth: {error}"
+            raise UnsupportedError(f"{plan.title}: {error}") from error
+        return None, f"{plan.title} has no depth: {error}"
     except (FormatError, EncoderError) as error:
-        raise type(error)(f"{unit}: {error}") from error
+        raise type(error)(f"{plan.title}: {error}") from error
 
 
 def _move_into_place(folder: Path, plan: UnitPlan, store: Path) -> None:
