@@ -55,15 +55,14 @@ def models(options: ModelsOptions) -> "list[ShippedWeights]":
 @command("models", models, "codecnn models --for video.mp4")
 def show_models(options: ModelsOptions, shipped: "list[ShippedWeights]", as_json: bool) -> None:
     """Print a table of the weights."""
-    from codecnn.models import describe_model, list_models
-
     if options.stream is not None:
         _show_candidates(Path(options.stream), shipped, as_json)
         return
-
     if options.name is not None:
         _show_weights(shipped[0], as_json)
         return
+    from codecnn.models import describe_model, list_models
+
     if as_json:
         known = list_models()
         by_network: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
