@@ -73,7 +73,7 @@ class Function(NamedTuple):
 
 def clauses_of(docstring: str) -> tuple[Clause, ...]:
     """Return the clauses that a docstring names."""
-    found = []
+    clauses = []
     for paragraph in docstring.split("\n\n"):
         if _BEGIN.match(paragraph):
             # A line that does not begin a clause continues the title of the line before.
@@ -81,8 +81,8 @@ def clauses_of(docstring: str) -> tuple[Clause, ...]:
                 match = _LINE.fullmatch(item.replace("\n", " "))
                 if match is None:
                     raise ValueError(f"this is not a clause and its title: {item}")
-                found.append(Clause(match["number"], match["title"] or "", match["part"] != "C"))
-    return tuple(found)
+                clauses.append(Clause(match["number"], match["title"] or "", match["part"] != "C"))
+    return tuple(clauses)
 
 
 def functions() -> Iterator[Function]:

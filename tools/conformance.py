@@ -30,7 +30,7 @@ SUFFIXES = (".bit", ".266", ".vvc", ".bin", ".ts")
 
 
 class Decoded(NamedTuple):
-    """What was decoded of a stream.
+    """MD5 and verified hashes of a decoded stream.
 
     Attributes:
         md5: MD5 of all its pictures in output order, without the margin of the conformance window.

@@ -110,7 +110,7 @@ class Session:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the device is a GPU."""
+        """True if the device is a GPU."""
         return self.device.type == "cuda"
 
     @property

@@ -24,7 +24,7 @@ from codecnn.base.parts import extension, find_extension
 
 if TYPE_CHECKING:
     from codecnn.base.runtime import Runtime
-    from codecnn.filtering import Choice, Effort
+    from codecnn.filtering import Choice
     from codecnn.pictures.files import ContainerOutput
 
 _POLL_SECONDS = 1.0
@@ -310,35 +310,26 @@ def _filter_share(options: FilterOptions, model: Path | str, choice: "Choice | N
     _filter_with(options, model, choice, share)
 
 
-def time_choices(source: Path) -> "dict[Effort, tuple[Choice, float]]":
-    """Filter a few pictures at each effort.
+def time_weights(source: Path, names: Iterable[str]) -> Iterator[tuple[str, float]]:
+    """Filter a few pictures with each of some weights.
 
     The first pictures are repeated side by side until they fill 1920x1080. Planes that the VVC decoder rebuilds are
     replaced by those pictures, so that the decoder, whose compilation takes minutes, is not needed.
 
     Args:
         source: The stream, or pictures.
+        names: Names of shipped weights.
 
-    Returns:
-        By effort what codecnn chooses, and the time in seconds that a picture of 1920x1080 takes without decoding.
-
-    Raises:
-        ConfigError: The stream is coded without loss.
+    Yields:
+        Name of the weights, and the time in seconds that a picture of 1920x1080 takes without decoding.
     """
     from codecnn.base.leftovers import temporary_folder
-    from codecnn.filtering import candidates, check_lossy
 
-    check_lossy(source)
-    times: dict[Effort, tuple[Choice, float]] = {}
-    measured: dict[str, float] = {}
     with temporary_folder("timing") as folder:
         tiled = Path(folder) / "tiled.y4m"
         _tile(source, tiled)
-        for effort, choice in candidates(source).items():
-            if choice.weights not in measured:
-                measured[choice.weights] = _time(choice.weights, tiled)
-            times[effort] = choice, measured[choice.weights]
-    return times
+        for name in names:
+            yield name, _time(name, tiled)
 
 
 def _tile(source: Path, output: Path) -> None:

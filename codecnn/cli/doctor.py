@@ -141,14 +141,14 @@ def cores_finding(threads: int, cores: int, idle: IdleCores) -> Finding:
     """
     advice = ""
     free = min(round(idle.count), cores)
-    found = f"{idle.count:.1f} of {cores} cores are idle ({idle.measured})"
+    idle_cores = f"{idle.count:.1f} of {cores} cores are idle ({idle.measured})"
     if threads > cores:
         advice = f"{threads} threads compete for {cores} cores: set OMP_NUM_THREADS={cores}."
     elif threads < free:
-        advice = f"{found}: set OMP_NUM_THREADS={free} to use them."
+        advice = f"{idle_cores}: set OMP_NUM_THREADS={free} to use them."
     elif threads > max(free, 1):
-        advice = f"other processes use the processor, {found}: fewer threads than {threads} may be faster."
-    return Finding("CPU", f"{threads} thread{'s' if threads > 1 else ''}, {found}", True, True, advice)
+        advice = f"other processes use the processor, {idle_cores}: fewer threads than {threads} may be faster."
+    return Finding("CPU", f"{threads} thread{'s' if threads > 1 else ''}, {idle_cores}", True, True, advice)
 
 
 def idle_cores(seconds: float = 0.3, path: Path = Path("/proc/stat")) -> IdleCores:

@@ -55,15 +55,14 @@ def models(options: ModelsOptions) -> "list[ShippedWeights]":
 @command("models", models, "codecnn models --for video.mp4")
 def show_models(options: ModelsOptions, shipped: "list[ShippedWeights]", as_json: bool) -> None:
     """Print a table of the weights."""
-    from codecnn.models import describe_model, list_models
-
     if options.stream is not None:
         _show_candidates(Path(options.stream), shipped, as_json)
         return
-
     if options.name is not None:
         _show_weights(shipped[0], as_json)
         return
+    from codecnn.models import describe_model, list_models
+
     if as_json:
         known = list_models()
         by_network: dict[str, list[dict[str, Any]]] = {name: [] for name in known}
@@ -142,26 +141,41 @@ def _show_weights(weights: "ShippedWeights", as_json: bool) -> None:
 
 def _show_candidates(stream: Path, shipped: "list[ShippedWeights]", as_json: bool) -> None:
     """Print the weights that `filter` chooses for a stream at each effort."""
-    from codecnn.api.filtering import time_choices
+    from codecnn.api.filtering import time_weights
+    from codecnn.filtering import candidates, check_lossy
 
-    cards = {weights.full_name: weights.card for weights in shipped}
-    rows: list[dict[str, Any]] = []
-    for effort, (choice, seconds) in time_choices(stream).items():
-        test = cards[choice.weights].test
-        bd_rate = None if test is None else test.luma[1]
-        rows.append({"effort": effort, "weights": choice.weights, "reason": choice.reason, "bd_rate": bd_rate})
-        rows[-1]["seconds_per_1080p_picture"] = seconds
+    check_lossy(stream)
+    choices = candidates(stream)
+    tests = {weights.full_name: weights.card.test for weights in shipped}
+    rates = {name: None if test is None else test.luma[1] for name, test in tests.items()}
+    times = time_weights(stream, dict.fromkeys(choice.weights for choice in choices.values()))
     if as_json:
-        print_json(rows)
+        seconds = dict(times)
+        print_json(
+            [
+                {
+                    "effort": effort,
+                    "weights": choice.weights,
+                    "reason": choice.reason,
+                    "bd_rate": rates[choice.weights],
+                    "seconds_per_1080p_picture": seconds[choice.weights],
+                }
+                for effort, choice in choices.items()
+            ]
+        )
         return
-    table = Table("effort", "weights", "BD-rate Y of its test, %", "s for a picture of 1920x1080", box=None)
-    for row in rows:
-        rate = "not tested" if row["bd_rate"] is None else f"{row['bd_rate']:+.2f}"
-        table.add_row(row["effort"], row["weights"], rate, f"{row['seconds_per_1080p_picture']:.2g}")
+    table = Table("effort", "weights", "BD-rate Y of its test, %", box=None)
+    for effort, choice in choices.items():
+        rate = rates[choice.weights]
+        table.add_row(effort, choice.weights, "not tested" if rate is None else f"{rate:+.2f}")
     print_table(table)
-    for reason in dict.fromkeys(row["reason"] for row in rows):
-        efforts = ", ".join(row["effort"] for row in rows if row["reason"] == reason)
+    for reason in dict.fromkeys(choice.reason for choice in choices.values()):
+        efforts = ", ".join(effort for effort, choice in choices.items() if choice.reason == reason)
         out.print(f"{efforts}: {reason}", soft_wrap=True, markup=False)
+    # Measuring takes seconds, so each time is printed when it is known.
+    out.print("Seconds for a picture of 1920x1080 on this machine, without decoding:")
+    for name, each in times:
+        out.print(f"  {name:26} {each:.2g}", markup=False, highlight=False)
 
 
 def _facts(weights: "ShippedWeights") -> dict[str, Any]:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from codecnn.codec.base import CodecSettings, coded_format
 from codecnn.pictures.files import VideoFormat, decode, decoder_arguments, ffmpeg_identity, require_encoder, run
 
 
@@ -21,6 +22,25 @@ def raw_input(ffmpeg: str, source: str, source_format: VideoFormat, *log: str) -
     argv = [ffmpeg, "-hide_banner", "-nostdin", "-y", *log, "-f", "rawvideo"]
     argv += ["-pix_fmt", source_format.ffmpeg_pix_fmt, "-s", size, "-r", str(source_format.fps or 30), "-i", source]
     return argv
+
+
+def encoder_input(
+    ffmpeg: str, source: str, source_format: VideoFormat, settings: CodecSettings, loglevel: str = "info"
+) -> list[str]:
+    """Return the beginning of an ffmpeg command that codes a raw YUV file: its input and the format that is coded.
+
+    Each picture is coded once, and samples of 8 bit are shifted to 10 bit.
+
+    Args:
+        ffmpeg: The ffmpeg program.
+        source: Raw YUV file.
+        source_format: Format of the source.
+        settings: Settings of the encode.
+        loglevel: Least severity of ffmpeg's messages.
+    """
+    argv = raw_input(ffmpeg, source, source_format, "-loglevel", loglevel, "-nostats")
+    argv += ["-fps_mode", "passthrough", *shift_grey(source_format, settings.internal_bit_depth)]
+    return [*argv, "-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt]
 
 
 def shift_grey(source_format: VideoFormat, bit_depth: int) -> list[str]:

@@ -3,6 +3,7 @@ from .build import build_store as build_store
 from .data_loaders import WholePictures as WholePictures
 from .data_loaders import patch_loader as patch_loader
 from .data_loaders import picture_loader as picture_loader
+from .encoder_specs import InLoopSpec as InLoopSpec
 from .estimate import BuildPlan as BuildPlan
 from .estimate import CoreHours as CoreHours
 from .estimate import PlanRow as PlanRow
@@ -22,16 +23,16 @@ from .patches import LOADER_PLANES as LOADER_PLANES
 from .patches import Patch as Patch
 from .patches import PatchReader as PatchReader
 from .patches import copy_window as copy_window
-from .recipe import InLoopSpec as InLoopSpec
 from .recipe import Recipe as Recipe
-from .recipe import SequenceSpec as SequenceSpec
 from .records import CodedUnit as CodedUnit
 from .records import PictureRecord as PictureRecord
 from .records import StoredRecipe as StoredRecipe
 from .records import Variant as Variant
+from .records import qp_title as qp_title
 from .sampling import ALIGNMENT as ALIGNMENT
 from .sampling import Sampler as Sampler
 from .sampling import UnitsShare as UnitsShare
+from .sequence_specs import SequenceSpec as SequenceSpec
 from .sources import Source as Source
 from .sources import expand as expand
 from .store import MANIFEST as MANIFEST

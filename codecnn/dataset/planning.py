@@ -21,7 +21,7 @@ from codecnn.codec import (
 )
 from codecnn.dataset.originals import LONGEST_NAME, original_name, source_sha256
 from codecnn.dataset.recipe import Recipe
-from codecnn.dataset.records import CodedUnit
+from codecnn.dataset.records import CodedUnit, qp_title
 from codecnn.dataset.sources import Source, by_lowest_qp, drawn_qps
 from codecnn.dataset.store import SCHEMA
 from codecnn.dataset.unit_files import derived_facts, same_stream_keys
@@ -52,6 +52,11 @@ class UnitPlan:
     key: str
     facts: dict[str, Any]
     given: SuppliedStream | None = None
+
+    @property
+    def title(self) -> str:
+        """Name and QP of the unit in messages."""
+        return f"{self.source.name} at {qp_title(self.settings.rate)} {self.settings.qp}"
 
     @property
     def folder(self) -> str:

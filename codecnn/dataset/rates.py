@@ -15,7 +15,8 @@ from itertools import product
 from math import exp, log, sqrt
 
 from codecnn.codec import STREAMS
-from codecnn.dataset.recipe import EncoderSpec, Recipe
+from codecnn.dataset.encoder_specs import EncoderSpec
+from codecnn.dataset.recipe import Recipe
 
 _QPS = (22, 32, 42)
 """QPs of the measurement."""

@@ -1,211 +1,26 @@
 """Recipe files: the pictures, the encoder, the QPs and the splits that define a store."""
 
-from dataclasses import fields
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from codecnn.base.errors import ConfigError, FormatError
+from codecnn.base.errors import ConfigError
 from codecnn.base.planes import MAX_QP, REBUILT_PLANES, STREAM_PLANES, TEMPORAL_PLANES, file_of
-from codecnn.codec import CODECS, CONFIGURATIONS, RATES, STREAMS, UNKNOWN_PRESET, CodecSettings, CodecTools, codes_vvc
+from codecnn.codec import CODECS, CONFIGURATIONS, RATES, STREAMS, UNKNOWN_PRESET, CodecSettings, codes_vvc
+from codecnn.dataset.encoder_specs import (
+    CODING_KEYS,
+    OVERRIDABLE_KEYS,
+    CtuSize,
+    EncoderSpec,
+    InLoopSpec,
+    RateSpec,
+    Text,
+    ToolsSpec,
+)
 from codecnn.dataset.records import Coding
-from codecnn.dataset.supplied import DecodedSpec, NumberAsText, QpScale, StreamSpec
+from codecnn.dataset.sequence_specs import SequenceSpec
+from codecnn.dataset.supplied import DecodedSpec, NumberAsText, QpScale
 from codecnn.dataset.variants import VariantsSpec
-from codecnn.pictures.files import parse_size
-
-Split = Literal["train", "val", "test"]
-CtuSize = Literal[16, 32, 64, 128]
-
-_Text = Annotated[str, BeforeValidator(str)]
-_RateValue = Annotated[int, Field(ge=0, le=MAX_QP)]
-_MAX_X26X_QP = 51
-
-
-class ToolsSpec(BaseModel):
-    """Programs of the user for the codecs vtm, hm and vvencapp; relative paths start at the recipe's folder."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    encoder: str | None = Field(default=None, description="path, or the name of a program in PATH")
-    decoder: str | None = None
-    cfg: list[str] = Field(default=[], description="configuration files of the encoder, in order")
-    prediction: list[str] = Field(
-        default=[], description="arguments that make the decoder write its prediction signal to {output}"
-    )
-    trace: bool = Field(default=False, description="read block statistics from the decoder's trace")
-
-    def resolve(self, folder: Path) -> CodecTools:
-        """Return the programs with relative paths resolved from `folder`; bare program names are looked up in PATH."""
-
-        def program(name: str | None) -> str | None:
-            return name if name is None or Path(name).name == name else str(folder / Path(name).expanduser())
-
-        return CodecTools(
-            encoder=program(self.encoder),
-            decoder=program(self.decoder),
-            cfg=tuple(folder / Path(name).expanduser() for name in self.cfg),
-            prediction=tuple(self.prediction),
-            trace=self.trace,
-        )
-
-
-class EncoderSpec(BaseModel):
-    """One of several encoder settings for the training sequences; keys that it omits keep the recipe's values.
-
-    `params` are added to those of the recipe.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    share: float | None = Field(
-        default=None,
-        gt=0,
-        allow_inf_nan=False,
-        description="share of the sequences, relative to the other settings; without shares each codes all sequences",
-    )
-    preset: Annotated[str | None, NumberAsText] = None
-    ctu_size: CtuSize | None = None
-    params: dict[_Text, _Text] = Field(default_factory=dict)
-    source_bit_depth: Literal[8] | None = Field(
-        default=None, description="bit depth to which the original is rounded before coding"
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_store_keys(cls, value: Any) -> Any:
-        """Refuse settings that all units of a store share."""
-        if isinstance(value, dict) and (wrong := [key for key in _STORE_KEYS if key in value]):
-            raise ValueError(
-                f"all units of a store have the same {wrong[0]}: build a store for each, and list them with their "
-                "shares under stores in the training configuration"
-            )
-        return value
-
-
-class RateSpec(BaseModel):
-    """Rate control in place of constant QP: values of one option of ffmpeg, at each of which all sources are coded.
-
-    The encoder then has its own defaults: QPs that vary by picture and block, psycho-visual decisions, pre-filters.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    crf: list[_RateValue] = Field(default=[], description="values of -crf, of codecs hevc, avc, av1 and svtav1")
-    qp: list[_RateValue] = Field(default=[], description="values of -qp, of codecs hevc, avc and vvc")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_keys(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or not {"crf", "qp"} >= value.keys():
-            raise ValueError("give {crf: [24, 34]}, or qp in place of crf; other kinds of rate control are not there")
-        return value
-
-    @model_validator(mode="after")
-    def _check_one(self) -> "RateSpec":
-        if bool(self.crf) == bool(self.qp):
-            raise ValueError("give values of crf, or of qp")
-        if len(set(self.values)) != len(self.values):
-            raise ValueError(f"it lists a value twice: {self.values}")
-        return self
-
-    @property
-    def kind(self) -> str:
-        """The option: "crf" or "qp"."""
-        return "crf" if self.crf else "qp"
-
-    @property
-    def values(self) -> list[int]:
-        """Values of the option."""
-        return self.crf or self.qp
-
-
-class InLoopSpec(BaseModel):
-    """A CNN filter in the encoder's prediction loop; relative paths start at the recipe's folder.
-
-    The units then hold the pictures before the filter, each predicted from filtered pictures.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    weights: str = Field(description="name of shipped weights (see `codecnn models`), or a file")
-    decisions: Literal["none", "ctu", "full"] = Field(default="ctu", description="as in `codecnn evaluate`")
-    exact: bool = Field(default=False, description="filter with the integer network that is stored with the weights")
-    library: str | None = Field(
-        default=None, description="libvvenc as a shared library; default: the one that CODECNN_VVENC_LIBRARY names"
-    )
-
-
-class _Spec(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class PlannedFiles(_Spec):
-    """Files that a sequence's pattern matches in the whole collection, for a plan of a build where they are missing."""
-
-    size: str = Field(description="WxH")
-    pictures: int = Field(ge=1, description="pictures of each file")
-    files: int = Field(default=1, ge=1, description="number of files")
-
-    @field_validator("size")
-    @classmethod
-    def _check_size(cls, text: str) -> str:
-        try:
-            parse_size(text)
-        except FormatError as error:
-            raise ValueError(str(error)) from None
-        return text
-
-
-class SequenceSpec(_Spec):
-    """A source of pictures: a video, a still, a folder of stills, or a pattern, and how to read it.
-
-    Sequences of one `group` show the same scene (a stereo pair, shots of one film) and must be in the same split.
-    """
-
-    source: str = Field(
-        description="path, folder of stills, pattern (** for any folders), or skimage:NAME for a sample of scikit-image"
-    )
-    exclude: list[str] = Field(default=[], description="patterns of file names to exclude from the source")
-    split: Split = "train"
-    class_: str | None = Field(default=None, alias="class", description="JVET class: A1, B, ...")
-    name: str | None = Field(default=None, description="default: the file name without its suffix")
-    group: str | None = Field(default=None, description="default: the name")
-    size: str | None = Field(default=None, description="WxH of a raw YUV file whose name does not state it")
-    bit_depth: int | None = None
-    chroma: Annotated[str | None, NumberAsText] = None
-    fps: float | None = None
-    start: int = Field(default=0, ge=0, description="number of pictures to skip at the start")
-    frames: int | None = Field(default=None, ge=1, description="largest number of pictures")
-    step: int = Field(default=1, ge=1, description="use every n-th picture; may depend on the configuration: {ai: 8}")
-    packing: str | None = Field(
-        default=None, description="sample layout of a raw YUV file: planar, or a pixel format such as nv12 or p010"
-    )
-    matrix: Literal["bt601", "bt709", "bt2020"] = Field(default="bt709", description="RGB to Y'CbCr matrix for stills")
-    full_range: bool = Field(default=False, description="full instead of limited range for stills")
-    series: bool = Field(default=False, description="treat a folder of numbered stills as one video")
-    scales: list[Annotated[float, Field(gt=0, le=1)]] = Field(
-        default=[1], min_length=1, description="sizes to code: 0.5 is half the width and height"
-    )
-    variants: VariantsSpec | None = Field(
-        default=None, description="default: the recipe's variants if the split is train, else none"
-    )
-    planned: list[PlannedFiles] = Field(
-        default=[],
-        description="size and number of the files, from which `codecnn dataset plan` computes where they are missing",
-    )
-    streams: list[StreamSpec] = Field(
-        default=[],
-        description="for codec streams: streams coded from this source, as paths or patterns; {name} is the name",
-    )
-
 
 _Plane = Literal[
     "unf_y",
@@ -230,8 +45,6 @@ _Plane = Literal[
     "ref1_mc_y",
 ]
 
-_CODING_KEYS = {field.name for field in fields(CodecSettings)} - {"qp", "threads", "rate"}
-"""Keys of a recipe that are settings of the codec, under the names of `CodecSettings`."""
 _STREAM_KEYS = {"qp_scale": None, "check": True}
 """Keys for supplied streams alone, and their defaults."""
 
@@ -241,14 +54,13 @@ _ENCODER_KEYS = (
 )
 """Keys of a recipe that only apply if codecnn runs the encoder."""
 _CTC_CODECS = ("vvc", "vvencapp", "vtm")
-_OVERRIDABLE_KEYS = {"preset", "ctu_size", "params"}
-"""Settings of the codec that each of a recipe's `encoders` can override."""
-_STORE_KEYS = ("codec", *sorted((_CODING_KEYS | {"qp", "rate"}) - _OVERRIDABLE_KEYS))
-"""Settings that are the same in a whole store."""
+_MAX_X26X_QP = 51
 
 
-class Recipe(_Spec):
+class Recipe(BaseModel):
     """The content of a recipe file; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     name: str
@@ -271,7 +83,7 @@ class Recipe(_Spec):
     chroma: Annotated[Literal["400", "420"], NumberAsText] = Field(
         default="420", description="chroma format to which stills are converted"
     )
-    params: dict[_Text, _Text] = Field(default_factory=dict, description="further settings in the encoder's own names")
+    params: dict[Text, Text] = Field(default_factory=dict, description="further settings in the encoder's own names")
     unfiltered: bool = Field(default=False, description="also store the reconstruction before the in-loop filters")
     ctc: bool = Field(default=False, description="ra and ldb close to JVET's common test conditions")
     planes: list[_Plane] = Field(
@@ -448,9 +260,9 @@ class Recipe(_Spec):
 
     def settings(self, qp: int, encoder: EncoderSpec | None = None) -> CodecSettings:
         """Return the codec settings of a unit at one of `points`, with the overrides of one of the `encoders`."""
-        overrides = self.coding(encoder).model_dump(include=_OVERRIDABLE_KEYS)
+        overrides = self.coding(encoder).model_dump(include=OVERRIDABLE_KEYS)
         rate = None if self.rate is None else self.rate.kind
-        return CodecSettings(qp=qp, rate=rate, **self.model_dump(include=_CODING_KEYS) | overrides)
+        return CodecSettings(qp=qp, rate=rate, **self.model_dump(include=CODING_KEYS) | overrides)
 
     def coding(self, encoder: EncoderSpec | None) -> Coding:
         """Return the recipe's encoder settings with the overrides of `encoder`, or as they are for None."""

@@ -230,6 +230,23 @@ class StoredRecipe(Record):
     check: bool
     rate: dict[str, list[int]] | None = None
 
+    @property
+    def rate_option(self) -> str | None:
+        """Option of the encoder whose values are the QPs of the units, "crf" or "qp"; None at constant QP."""
+        return None if self.rate is None else next(option for option, values in self.rate.items() if values)
+
+
+def qp_title(rate: str | None) -> str:
+    """Return the title of the QPs of units in tables and messages.
+
+    Args:
+        rate: Option of the encoder whose values they are; None at constant QP.
+
+    Returns:
+        "crf" for values of -crf, which are no QPs, else "QP".
+    """
+    return "crf" if rate == "crf" else "QP"
+
 
 class Manifest(Record):
     """The content of manifest.json: the recipe, the encoder, and hashes of the store's content."""

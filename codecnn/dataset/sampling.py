@@ -177,9 +177,7 @@ def _read_ctus(units: Sequence[Unit]) -> tuple[npt.NDArray[np.int32], npt.NDArra
                 continue
             key = key_number.get(unit.key)
             if key is None:
-                raise StoreError(
-                    f"{folder / CTUS} has no rows of sequence {unit.name!r} at QP {unit.qp}: build it again"
-                )
+                raise StoreError(f"{folder / CTUS} has no rows of sequence {unit.title}: build it again")
             chosen = order[starts[key] : starts[key + 1]]
             pictures = {picture.poc: index for index, picture in enumerate(unit.pictures)}
             picture = [pictures[value] for value in poc[chosen].tolist()]

@@ -15,8 +15,10 @@ from pydantic import BaseModel, ConfigDict
 
 from codecnn.base.errors import ConfigError, MissingFileError
 from codecnn.codec import SuppliedStream
-from codecnn.dataset.recipe import EncoderSpec, PlannedFiles, Recipe, SequenceSpec
+from codecnn.dataset.encoder_specs import EncoderSpec
+from codecnn.dataset.recipe import Recipe
 from codecnn.dataset.records import CodedUnit, Variant
+from codecnn.dataset.sequence_specs import PlannedFiles, SequenceSpec
 from codecnn.dataset.supplied import DecodedSpec
 from codecnn.dataset.variants import uniform
 from codecnn.pictures.files import is_still, stills_in

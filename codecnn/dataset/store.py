@@ -24,7 +24,7 @@ from codecnn.base.errors import MissingFileError, StoreError
 from codecnn.base.files import read_json, read_jsonl, sha256_file
 from codecnn.base.notebook import html_table
 from codecnn.codec import UNKNOWN_CODEC
-from codecnn.dataset.records import Manifest
+from codecnn.dataset.records import Manifest, qp_title
 from codecnn.dataset.remote import copy_files, copy_manifest, store_address
 from codecnn.dataset.unit import Unit
 from codecnn.pictures.files import STILL_SUFFIXES
@@ -79,15 +79,16 @@ class Store:
 
     def __repr__(self) -> str:
         recipe = self.manifest.recipe
-        qps = " ".join(map(str, sorted({unit.qp for unit in self.units})))
+        qps = f"{qp_title(recipe.rate_option)} {' '.join(map(str, sorted({unit.qp for unit in self.units})))}"
         names = len({unit.name for unit in self.units})
         coder = f"{recipe.codec} {recipe.preset} {recipe.configuration}"
-        return f"<Store {self.folder}: {len(self.units)} units of {names} sources, {coder}, QP {qps}>"
+        return f"<Store {self.folder}: {len(self.units)} units of {names} sources, {coder}, {qps}>"
 
     def _repr_html_(self) -> str:
         """Show pictures, CTUs, bits and PSNR by split and QP in a notebook."""
         stats = store_stats(self)
-        heads = ("split", "QP", "sequences", "pictures", "CTUs", "bit/sample", "PSNR Y, dB", "mean CU depth")
+        title = qp_title(stats.get("rate"))
+        heads = ("split", title, "sequences", "pictures", "CTUs", "bit/sample", "PSNR Y, dB", "mean CU depth")
         keys = ("split", "qp", "sequences", "pictures", "ctus", "bits_per_sample", "psnr_y", "depth_mean")
         caption = f"store {self.folder}: {stats['name']}, {stats['codec']} {stats['configuration']}, {stats['encoder']}"
         return html_table(heads, ([row[key] for key in keys] for row in stats["rows"]), caption)
@@ -174,8 +175,9 @@ def open_store(folder: Path | str) -> Store:
     manifest = Manifest.from_json(folder / MANIFEST, value)
     if address is not None:
         copy_files(address, folder, {UNITS: manifest.units_sha256, CTUS: manifest.ctus_sha256})
-    all_intra = manifest.recipe.configuration == "ai"
-    facts: dict[str, Any] = {"folder": folder, "address": address, "all_intra": all_intra}
+    recipe = manifest.recipe
+    facts: dict[str, Any] = {"folder": folder, "address": address, "rate": recipe.rate_option}
+    facts["all_intra"] = recipe.configuration == "ai"
     units = tuple(Unit.from_json(folder / UNITS, line, **facts) for line in read_jsonl(folder / UNITS))
     if len(units) != manifest.units:
         raise StoreError(
@@ -215,7 +217,8 @@ def store_stats(store: Store) -> dict[str, Any]:
         "name", "encoder", "codec", "preset", "configuration" and "rows". Each row is a split and QP with its number of
         sequences, pictures and CTUs, bits per luma sample (None without bitstreams), mean PSNR Y in dB over the units
         that have one (None if none has), and mean CTU depth. If the store has them, also "variants" (which operations
-        were drawn, for how many sequences), "encoders" (the settings) and "given" (facts of supplied units).
+        were drawn, for how many sequences), "encoders" (the settings), "given" (facts of supplied units) and "rate"
+        (option of the encoder whose values the QPs are, "crf" or "qp").
     """
     table = store.ctus()
     depth = table["depth_mean"].to_numpy()
@@ -247,6 +250,7 @@ def store_stats(store: Store) -> dict[str, Any]:
         "variants": _variant_stats(store.units),
         "encoders": encoder_settings(store.units),
         "given": _supplied_stats(store.units),
+        "rate": recipe.rate_option,
     }
     return {
         "name": recipe.name,

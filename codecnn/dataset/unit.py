@@ -13,7 +13,7 @@ from pydantic import Field
 from codecnn.base.errors import StoreError
 from codecnn.base.files import read_json
 from codecnn.base.planes import LUMA_FILES, SAMPLE_PLANES, SLICE_TYPES, how_to_have
-from codecnn.dataset.records import CodedUnit, Coding, EncoderTime
+from codecnn.dataset.records import CodedUnit, Coding, EncoderTime, qp_title
 from codecnn.dataset.remote import copy_files
 from codecnn.pictures.files import Video, open_raw
 from codecnn.pictures.motion import temporal_number
@@ -34,6 +34,7 @@ class Unit(CodedUnit):
         address: Address in object storage from which files come into the folder when they are needed, or None.
         teacher_file: File of pictures that a teacher network filtered, or None.
         all_intra: The recipe's configuration is all-intra.
+        rate: Option of the encoder whose value `qp` is, "crf" or "qp"; None at constant QP.
     """
 
     split: str
@@ -44,12 +45,18 @@ class Unit(CodedUnit):
     address: str | None = Field(default=None, exclude=True)
     teacher_file: str | None = Field(default=None, alias="teacher", exclude=True)
     all_intra: bool = Field(default=False, exclude=True)
+    rate: str | None = Field(default=None, exclude=True)
 
     def __repr__(self) -> str:
         """Return one line; `to_json` has all fields."""
-        return f"<Unit {self.name} at QP {self.qp}: {len(self.pictures)} pictures, {self.format}, {self.split}>"
+        return f"<Unit {self.title}: {len(self.pictures)} pictures, {self.format}, {self.split}>"
 
     __str__ = __repr__
+
+    @property
+    def title(self) -> str:
+        """Name and QP in captions and messages, e.g. "Johnny at QP 32" or "Johnny at crf 28"."""
+        return f"{self.name} at {qp_title(self.rate)} {self.qp}"
 
     def slice_type_value(self, picture: int) -> float:
         """Return the value of the plane `slice_type`: 0 for an intra picture, 1 for an inter picture.
@@ -62,9 +69,7 @@ class Unit(CodedUnit):
         """
         known = "I" if self.all_intra else self.pictures[picture].slice_type
         if known not in SLICE_TYPES:
-            raise StoreError(
-                f"{self.name} at QP {self.qp} has no plane 'slice_type': slice types are known from streams only"
-            )
+            raise StoreError(f"{self.title} has no plane 'slice_type': slice types are known from streams only")
         return SLICE_TYPES[known]
 
     def has(self, file: str) -> bool:
@@ -172,7 +177,7 @@ class Unit(CodedUnit):
             with self.decoded() as decoded:
                 return np.array(decoded[temporal_number(name, picture, len(decoded))].y)
         if not self.has(file):
-            raise StoreError(f"{self.name} at QP {self.qp} has no plane {name!r}{how_to_have(name)}")
+            raise StoreError(f"{self.title} has no plane {name!r}{how_to_have(name)}")
         names = LUMA_FILES[file]
         with open_raw(self.path(file), replace(self.format, chroma="400")) as planes:
             return np.array(planes[picture * len(names) + names.index(name)].y)

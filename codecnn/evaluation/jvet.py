@@ -131,8 +131,8 @@ def missing_figures(points: Sequence[ResultRow], types: bool = False) -> list[st
 
     def add(figure: str, rows: Iterable[ResultRow], reason: str) -> None:
         if names := list(by_sequence(rows)):
-            every = len(names) == len(by_sequence(points))
-            reasons.append(f"no {figure} for {'all sequences' if every else ', '.join(names)}: {reason}")
+            all_named = len(names) == len(by_sequence(points))
+            reasons.append(f"no {figure} for {'all sequences' if all_named else ', '.join(names)}: {reason}")
 
     grey = (row for row in points if "u" not in row.after)
     add("BD-rate U, V and YUV", grey, "no chroma, or none with an error")

@@ -73,13 +73,13 @@ def measure_quality(
     depth = max(original.format.bit_depth, video.format.bit_depth)
     original, video = at_bit_depth(original, depth), at_bit_depth(video, depth)
     check_comparable(original, video)
-    own = [name for name in metrics if name not in _BY_FFMPEG]
-    if min(original.format.width, original.format.height) < MIN_SIDE and "ms_ssim" in own:
-        own.remove("ms_ssim")
+    computed = [name for name in metrics if name not in _BY_FFMPEG]
+    if min(original.format.width, original.format.height) < MIN_SIDE and "ms_ssim" in computed:
+        computed.remove("ms_ssim")
     values: dict[str, list[float]] = {}
-    for number in range(len(video)) if own else ():
+    for number in range(len(video)) if computed else ():
         pair = original[number], video[number]
-        for name, value in _picture_values(*pair, own).items():
+        for name, value in _picture_values(*pair, computed).items():
             values.setdefault(name, []).append(value)
         for picture in pair:
             # Pages of a mapped file stay resident once they are read.

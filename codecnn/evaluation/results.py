@@ -8,6 +8,7 @@ from pydantic import Field
 
 from codecnn.base.notebook import data_frame, html_table
 from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET
+from codecnn.dataset import qp_title
 from codecnn.evaluation.groups import ClassMeans, PictureTypes
 from codecnn.evaluation.rates import Gains, Rates, mean_gains
 from codecnn.evaluation.rows import PLANES, Record, ResultRow, by_sequence
@@ -104,6 +105,11 @@ class Results(Record):
         return sorted({row.qp for row in self.sequences})
 
     @property
+    def qp_title(self) -> str:
+        """Title of `qps` in tables: "QP", or "crf" for values of -crf."""
+        return next((row.qp_title for row in self.sequences), qp_title(None))
+
+    @property
     def seconds(self) -> float | None:
         """Mean wall-clock time of the filter in seconds a picture; None if unknown."""
         known = [row.seconds_per_picture for row in self.sequences if row.seconds_per_picture is not None]
@@ -147,7 +153,7 @@ class Results(Record):
         names = "1 sequence" if count == 1 else f"{count} sequences"
         figures = f"gain Y {gain or 'unknown'} dB, BD-rate Y {rate or 'unknown'} %"
         qps = " ".join(map(str, self.qps))
-        return f"<Results of {self.title}: {names}, {self.coding}, QP {qps}, {figures}>"
+        return f"<Results of {self.title}: {names}, {self.coding}, {self.qp_title} {qps}, {figures}>"
 
     __str__ = __repr__
 
@@ -157,7 +163,7 @@ class Results(Record):
         heads = (
             "",
             *(f"BD-rate {plane.upper()}, %" for plane in PLANES),
-            *(f"gain Y QP {qp}, dB" for qp in qps),
+            *(f"gain Y {self.qp_title} {qp}, dB" for qp in qps),
             "mean",
         )
         rows = [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from codecnn.dataset import Unit
+from codecnn.dataset import Unit, qp_title
 from codecnn.evaluation.measure import PictureMeasure
 from codecnn.pictures.metrics import mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
 
@@ -83,6 +83,7 @@ class ResultRow(Record):
         name: Name of the sequence.
         class_: Class of the sequence.
         qp: QP of the unit.
+        rate: Option of the encoder whose value `qp` is, "crf" or "qp"; None at constant QP.
         pictures: Number of pictures.
         fps: Frame rate of a video.
         bits: Bits of the whole bitstream file; None if unknown.
@@ -97,6 +98,7 @@ class ResultRow(Record):
     name: str
     class_: str | None = Field(None, alias="class")
     qp: int
+    rate: str | None = None
     pictures: int | None = None
     fps: float | None = None
     bits: int | float | None
@@ -128,6 +130,11 @@ class ResultRow(Record):
             if name in (values := states[state].get(kind, {})):
                 fields[key] = values[name]
         return fields
+
+    @property
+    def qp_title(self) -> str:
+        """Title of `qp` in tables: "QP", or "crf" for a value of -crf."""
+        return qp_title(self.rate)
 
     def filtered(self, network: bool = False) -> Quality:
         """Return the quality of the filtered pictures, or of those of the network applied everywhere."""
@@ -181,6 +188,8 @@ def make_row(
     networks = [picture.mse_network for picture in filtered if picture.mse_network is not None]
     if len(networks) == len(filtered):
         facts["network"] = Quality(psnr=_quality_of(networks, unit).psnr)
+    if unit.rate is not None:
+        facts["rate"] = unit.rate
     if unit.format.fps is not None:
         facts["fps"] = float(unit.format.fps)
     if positions is None and (seconds := unit.encoder_seconds) is not None:

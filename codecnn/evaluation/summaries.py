@@ -194,8 +194,8 @@ def _settings(recipe: StoredRecipe) -> dict[str, Any]:
     """Return the settings that results repeat: those of the encoder, and those of supplied pictures if not defaults."""
     values = recipe.model_dump(include=set(SETTINGS))
     settings = {name: values[name] for name in SETTINGS}
-    if recipe.rate is not None:
-        settings["rate"] = "crf" if recipe.rate.get("crf") else "qp"
+    if recipe.rate_option is not None:
+        settings["rate"] = recipe.rate_option
     if recipe.qp_scale is not None:
         settings["qp_scale"] = recipe.qp_scale.to_json()
     return settings if recipe.check else settings | {"check": False}

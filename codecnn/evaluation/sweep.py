@@ -149,6 +149,7 @@ def _picture_rows(cell: Cell, types: Mapping[str, Sequence[str]]) -> list[dict[s
     kinds = types.get(cell.unit.key) or [coded.slice_type for coded in cell.unit.pictures]
     for coded, kind, before, after in zip(cell.unit.pictures, kinds, cell.decoded, cell.filtered, strict=True):
         row: dict[str, Any] = {"model": cell.model, "name": cell.unit.name, "qp": cell.unit.qp}
+        row |= {} if cell.unit.rate is None else {"rate": cell.unit.rate}
         row |= {"poc": coded.poc, "type": kind, "slice_qp": coded.qp, "bits": coded.bits}
         row |= {"flag_bits": after.bits, "mode": after.mode, "qp_offset": after.qp_offset}
         for suffix, picture in (("", before), ("_filtered", after)):
@@ -214,7 +215,7 @@ def _markdown(results: Results) -> str:
     qps = [str(qp) for qp in results.qps]
     facts = [f"{results.kmac_per_pixel:.1f} kMAC/pixel"] if results.kmac_per_pixel is not None else []
     facts += [results.coding]
-    table = [["", "BD-rate Y", "U", "V", *(f"gain Y QP {qp}" for qp in qps), "mean"]]
+    table = [["", "BD-rate Y", "U", "V", *(f"gain Y {results.qp_title} {qp}" for qp in qps), "mean"]]
     table.append(["---", *["---:"] * (len(table[0]) - 1)])
     for name, rates, gains in results.summary():
         cells = [_signed(rates.get(plane), 2) for plane in PLANES]

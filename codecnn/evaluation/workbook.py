@@ -90,10 +90,11 @@ def _sheet(table: Table) -> list[list[Any]]:
     timed = all(row.fps for row in table.points)
     rate = "kbit/s" if timed else "kbit per picture"
     psnrs = [f"{plane.upper()} PSNR" for plane in PLANES]
+    title = next((row.qp_title for row in table.points), "QP")
     lines: list[list[Any]] = [
         [table.name, f"{table.title}, {table.coded}, {table.label}"],
         ["", "", "", "Anchor", "", "", "", "Test", "", "", "", "", "", "BD-rate, %"],
-        ["Class", "Sequence", "QP", rate, *psnrs, rate, *psnrs, "encoder s", "filter s", "Y", "U", "V"],
+        ["Class", "Sequence", title, rate, *psnrs, rate, *psnrs, "encoder s", "filter s", "Y", "U", "V"],
     ]
     rates = {row.name: row.bd_rate for row in table.rows if row.kind == "sequence"}
     for name, rows in by_sequence(table.points).items():

@@ -96,18 +96,25 @@ def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
         FormatError: The stream is damaged.
         UnsupportedError: The stream uses a feature that codecnn does not read.
     """
+    return candidates(path)[effort]
+
+
+def candidates(path: Path) -> dict[Effort, Choice]:
+    """Return the choice for a file at each effort, from fast to best; raises the errors of `choose_weights`."""
     codec = stream_codec(path)
     if codec not in STREAM_CODECS:
-        return Choice(_WEIGHTS[ASSUMED][effort], _assumption(path), ASSUMED[1])
+        reason = _assumption(path)
+        return {effort: Choice(weights, reason, ASSUMED[1]) for effort, weights in _WEIGHTS[ASSUMED].items()}
     content = stream_content(path)
-    kind = "all intra" if content == "intra" else "video"
     source = codec if (codec, content) in _WEIGHTS else _BORROWED[codec]
-    weights = _WEIGHTS[source, content][effort]
-    trained = weights.split(".")[1].split("_")[0]
-    reason = f"{STANDARD_NAMES[codec]}, {kind}"
-    if trained != codec:
-        reason += f"; no such weights are trained for it, and those for {STANDARD_NAMES[trained]} are best in tests"
-    return Choice(weights, reason, content)
+    choices: dict[Effort, Choice] = {}
+    for effort, weights in _WEIGHTS[source, content].items():
+        reason = f"{STANDARD_NAMES[codec]}, {'all intra' if content == 'intra' else 'video'}"
+        trained = weights.split(".")[1].split("_")[0]
+        if trained != codec:
+            reason += f"; no such weights are trained for it, and those for {STANDARD_NAMES[trained]} are best in tests"
+        choices[effort] = Choice(weights, reason, content)
+    return choices
 
 
 def check_lossy(path: Path) -> None:
@@ -153,9 +160,3 @@ def served_codecs(weights: str) -> list[str]:
 def stream_content(path: Path) -> Content:
     """Return whether all pictures of a stream are intra pictures; raises the errors of `choose_weights`."""
     return "intra" if all(picture.slice_type == "I" for picture in output_pictures(read_headers(path))) else "video"
-
-
-def candidates(path: Path) -> dict[Effort, Choice]:
-    """Return the choice for a file at each effort; raises the errors of `choose_weights`."""
-    efforts: tuple[Effort, ...] = ("fast", "normal", "best")
-    return {effort: choose_weights(path, effort) for effort in efforts}

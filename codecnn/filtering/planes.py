@@ -199,7 +199,7 @@ def unit_planes(unit: Unit, picture: int, names: Sequence[str]) -> dict[str, Arr
         elif name == SLICE_TYPE_PLANE:
             planes[name] = np.full((unit.format.height, unit.format.width), unit.slice_type_value(picture), np.float32)
         elif name in AUXILIARY_SAMPLES or name in CELL_PLANES:
-            raise StoreError(f"{unit.name} at QP {unit.qp} has no plane {name!r}{how_to_have(name)}")
+            raise StoreError(f"{unit.title} has no plane {name!r}{how_to_have(name)}")
     return planes
 
 

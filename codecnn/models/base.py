@@ -64,7 +64,7 @@ class FilterNetwork(nn.Module):
     """Options (widths) that are multiplied by s² when a network of shuffle 1 is lifted to shuffle s."""
 
     predicts_picture: bool = False
-    """Whether the output is the picture itself and not a residual, so that its samples need more bits than bfloat16."""
+    """True if the output is the picture itself and not a residual, so that its samples need more bits than bfloat16."""
 
     options: dict[str, Any]
 

@@ -183,7 +183,7 @@ def unit_pictures(
             shown, number = part.shown, part.shown.header.number
             stored = {name: copied(video[number]) for name, video in videos.items() if name not in shown.layers}
             header = replace(shown.header, bits=records[number].bits)
-            title = f"{unit.name} at QP {unit.qp}, picture {number}"
+            title = f"{unit.title}, picture {number}"
             shown = replace(shown, title=title, header=header, form=unit.format, layers={**stored, **shown.layers})
             yield _finished(shown, networks, models, part.auxiliary)
 

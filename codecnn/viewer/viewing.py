@@ -141,7 +141,7 @@ def _page(options: ViewOptions) -> "Page":
         if options.original is not None:
             raise ConfigError(f"{source} is a store, which holds the originals of its pictures: leave out --original")
         unit = _find_unit(source, sequence, qp)
-        name = f"{unit.name} at QP {unit.qp}"
+        name = unit.title
         shown = unit_pictures(unit, first, count, model=options.model, device=options.device)
     return Page.of(name, _counted(shown, count, options.progress))
 
@@ -155,7 +155,7 @@ def _counted(pictures: "Iterable[Shown]", count: int, progress: Progress | None)
 
 def _find_unit(folder: Path, sequence: str | None, qp: int | None) -> "Unit":
     """Return the first unit of a store with the given sequence and QP."""
-    from codecnn.dataset import open_store
+    from codecnn.dataset import open_store, qp_title
 
     units = open_store(folder).units
     for unit in units:
@@ -166,4 +166,6 @@ def _find_unit(folder: Path, sequence: str | None, qp: int | None) -> "Unit":
         more = ", ..." if len(names) > 5 else ""
         raise ConfigError(f"store {folder} has no sequence {sequence!r}: it has {', '.join(names[:5])}{more}")
     qps = sorted({unit.qp for unit in units if sequence in (None, unit.name)})
-    raise ConfigError(f"store {folder} has no unit at QP {qp}: it has {', '.join(map(str, qps))}")
+    raise ConfigError(
+        f"store {folder} has no unit at {qp_title(units[0].rate)} {qp}: it has {', '.join(map(str, qps))}"
+    )

@@ -1,4 +1,4 @@
-"""How the documentation site is built: `make docs`."""
+"""Configuration of the documentation site, built by `make docs`."""
 
 import sys
 from pathlib import Path

@@ -67,7 +67,7 @@ def test_an_unwritable_output_is_named_as_the_user_did(tmp_path):
 
 
 def test_leftovers_of_dead_processes_are_removed(tmp_path):
-    """Those of living processes, of other machines unless they are old, and foreign names stay."""
+    """Leftovers of living processes, of other machines unless they are old, and foreign names stay."""
     dead = name_of_a_dead_process(tmp_path / "out.yuv")
     own = part_path(tmp_path / "out.yuv")
     pid = dead.name.split("-")[2]

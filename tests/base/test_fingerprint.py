@@ -91,7 +91,7 @@ def test_a_file_that_changed_after_the_import_needs_a_key(module, tmp_path):
 
 
 def test_installed_package_counts_with_its_record(monkeypatch):
-    """Whether a package has a __version__ does not matter."""
+    """A package needs no __version__."""
     first = fingerprint(np.median)
     user_code._record_sha256.cache_clear()
     kind = type(metadata.distribution("numpy"))  # another package may have replaced that of Python

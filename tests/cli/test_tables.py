@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from codecnn.base.errors import ModelError
 from codecnn.cli import console
 
 PLANES = "several words and a_long_name_without_spaces"
@@ -69,6 +70,25 @@ def test_weights_are_described_with_the_qps_they_take(run):
     assert run("models", "low_cost_17", "--for", "video.mp4")[0] == 2
 
 
+def test_candidates_are_listed_before_they_are_timed(run, tmp_path, monkeypatch):
+    def interrupted(source, names):
+        yield next(iter(names)), 0.25
+        raise ModelError("interrupted")
+
+    monkeypatch.setattr("codecnn.api.filtering.time_weights", interrupted)
+    picture = tmp_path / "picture.png"
+    Image.new("RGB", (64, 48)).save(picture)
+    status, text, err = run("models", "--for", picture)
+    assert (status, "interrupted" in err) == (1, True)
+    lines = [line.split() for line in text.splitlines()]
+    assert [line[:2] for line in lines[1:4]] == [
+        ["fast", "low_cost_5.hevc"],
+        ["normal", "low_cost_17.hevc"],
+        ["best", "low_cost_75.hevc"],
+    ]
+    assert lines[-1] == ["low_cost_5.hevc", "0.25"]
+
+
 @pytest.mark.slow
 def test_candidates_for_pictures_without_a_stream(run, tmp_path):
     picture = tmp_path / "picture.png"
@@ -77,6 +97,12 @@ def test_candidates_for_pictures_without_a_stream(run, tmp_path):
     assert status == 0
     assert "low_cost_17.hevc" in text
     assert "pictures without a stream" in text
+    assert [line.split()[0] for line in text.splitlines()[-3:]] == [
+        "low_cost_5.hevc",
+        "low_cost_17.hevc",
+        "low_cost_75.hevc",
+    ]
+    assert all(float(line.split()[1]) > 0 for line in text.splitlines()[-3:])
 
 
 @pytest.mark.slow

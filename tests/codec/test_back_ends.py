@@ -1,4 +1,4 @@
-"""What all back ends of the bundled ffmpeg have in common: identity, formats, and the settings that they refuse."""
+"""Common behaviour of all back ends of the bundled ffmpeg: identity, formats, and the settings that they refuse."""
 
 import re
 from dataclasses import replace

@@ -53,13 +53,13 @@ HEVC = [
     "clip_rab_amp_qp32",
 ]
 MAX_AREA = 256
-"""Of costs and transforms, blocks of so many samples at most."""
+"""Largest number of samples of a block of costs and transforms."""
 INTRA_SIZES = ("4x4", "8x4", "4x8", "8x8", "16x4", "4x16", "16x8", "4x32", "16x16")
-"""Of predictions, whose 67 modes take most; those of HEVC are square up to 32x32."""
+"""Sizes of predicted blocks, whose 67 modes take most space; those of HEVC are square up to 32x32."""
 PICKED = {"intra_vvc_8bit": (0, 5, 6), "intra_vvc_10bit_small": (0, 2, 3), "intra_hevc_8bit": (0, 6)}
 PICKED |= {"intra_hevc_10bit": (0, 6), "modecost_vvc_8bit": (0, 5, 6), "modecost_vvc_10bit": (6,)}
 PICKED |= {f"dct_vvc_{depth}bit": (0,) for depth in (8, 10)} | {f"cost_vvc_{depth}bit": (0, 1, 4) for depth in (8, 10)}
-"""Which blocks of a size: of the predictions natural, extreme and ramp ones."""
+"""Indices of the blocks of a size that are kept: of the predictions natural, extreme and ramp ones."""
 
 
 def streams(golden: Path) -> None:

@@ -1,16 +1,21 @@
 """Stores coded under rate control: the encoder's own QPs, the QPs that networks take, and settings that are refused."""
 
+import csv
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from openpyxl import load_workbook
 
 from codecnn.api.config import load_recipe
 from codecnn.base.errors import CodecnnError, ConfigError, EncoderError
+from codecnn.base.files import read_json
+from codecnn.cli.console import print_gains
 from codecnn.codec import choose_qps, output_pictures, read_headers
 from codecnn.dataset import build_store, verify_store
 from codecnn.dataset.patches import Patch, PatchReader
-from codecnn.evaluation import Entry, evaluate
+from codecnn.evaluation import Entry, Results, evaluate
 from codecnn.models import as_card
 from codecnn.pictures.files import VideoFormat
 from codecnn.pictures.metrics import psnr
@@ -80,7 +85,7 @@ class Heard(Toward):
         return super().samples(picture, qp)
 
 
-def test_networks_are_trained_and_measured_at_their_qps(tmp_path: Path) -> None:
+def test_networks_are_trained_and_measured_at_their_qps(tmp_path: Path, capsys) -> None:
     store = build(tmp_path, "codec: hevc\nrate: {crf: [30]}\npreset: faster\ninternal_bit_depth: 8\nctu_size: 64")
     unit = store.units[0]
     assert 30 not in {picture.qp for picture in unit.pictures}
@@ -93,6 +98,36 @@ def test_networks_are_trained_and_measured_at_their_qps(tmp_path: Path) -> None:
     (results,) = evaluate([Entry("heard", card, heard)], store, "test", tmp_path / "results")
     assert heard.qps == {30}
     assert results.settings["rate"] == "crf"
+    check_titles(tmp_path / "results", capsys, results)
+
+
+def check_titles(folder: Path, capsys, results) -> None:
+    """Check that values of -crf are not called QPs in any file of an evaluation, nor on the console."""
+    print_gains([results])
+    console = capsys.readouterr().out
+    sheet = load_workbook(folder / "jvet.xlsx").worksheets[1]
+    assert "crf" in [cell.value for cell in sheet[3]]
+    page, table = ((folder / name).read_text() for name in ("report.html", "results.md"))
+    for text in (console, page, table, repr(results), results._repr_html_()):
+        assert "crf 30" in text
+        assert "QP 30" not in text
+    for name in ("results.csv", "pictures.csv"):
+        with (folder / name).open(newline="") as file:
+            assert {(row["qp"], row["rate"]) for row in csv.DictReader(file)} == {("30", "crf")}
+    (row,) = Results.model_validate(read_json(folder / "results.json")).sequences
+    assert (row.qp, row.rate) == (30, "crf")
+    assert results.notes[0] == "no BD-rate for clip: it needs 4 values of crf, not 1"
+
+
+def test_values_of_crf_have_their_name_in_stores(tmp_path: Path, run) -> None:
+    store = build(tmp_path, "codec: avc\nrate: {crf: [24]}\npreset: faster\ninternal_bit_depth: 8")
+    _, text, _ = run("dataset", "stats", tmp_path / "store")
+    assert re.search(r"split . crf ", text.splitlines()[1])
+    assert "crf 24>" in repr(store)
+    assert "<th>crf</th>" in store._repr_html_()
+    assert repr(store.units[0]).startswith("<Unit clip at crf 24:")
+    _, _, err = run("evaluate", tmp_path / "store", "-m", "low_cost_5", "-q", "32", "-o", tmp_path / "results")
+    assert "no pictures at crf 32" in err
 
 
 @pytest.mark.parametrize(

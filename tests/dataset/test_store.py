@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from pydantic import ValidationError
 
 import codecnn
@@ -33,6 +34,7 @@ from codecnn.dataset import (
     store_stats,
     verify_store,
 )
+from codecnn.dataset.store_folder import MARK
 from tests.helpers.leftovers import name_of_a_dead_process
 from tests.helpers.store_units import hashes
 
@@ -291,8 +293,8 @@ def test_full_disk_is_reported_and_leaves_no_unit(tiny_recipe, tmp_path, monkeyp
 
 def test_second_build_of_a_shard_is_refused(tiny_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(build, "LOCK_SECONDS", 0.1)
-    (tmp_path / build.MARK).touch()
-    with build.FileLock(tmp_path / ".lock-1of1"), pytest.raises(StoreError, match="another build"):
+    (tmp_path / MARK).touch()
+    with FileLock(tmp_path / ".lock-1of1"), pytest.raises(StoreError, match="another build"):
         build_store(load_recipe(tiny_recipe), tiny_recipe.parent, tmp_path)
 
 

@@ -140,6 +140,6 @@ def test_missing_transform_planes_are_errors(transform_store, tiny_store, tiny_r
     def refuse(sequence):
         raise UnsupportedError("bitstream.266: its SPS has an extension")
 
-    monkeypatch.setattr("codecnn.dataset.build.block_table", refuse)
+    monkeypatch.setattr("codecnn.dataset.unit_coding.block_table", refuse)
     with pytest.raises(UnsupportedError, match=r"a at QP 42: bitstream\.266"):
         build_store(load_recipe(tiny_recipe, ["qp=[42]", "planes=[mts]"]), tiny_recipe.parent, tmp_path / "store")

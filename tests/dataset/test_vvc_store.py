@@ -19,7 +19,7 @@ from codecnn.codec import (
     get_codec,
     read_blocks,
 )
-from codecnn.dataset import build, build_store
+from codecnn.dataset import build_store, open_store, unit_coding
 from codecnn.pictures.files import VideoFormat
 from tests.helpers.block_tables import as_rows
 
@@ -92,7 +92,7 @@ def test_unsupported_stream_has_no_depth_and_a_reason(tiny_recipe, tmp_path, mon
     def refuse(sequence):
         raise UnsupportedError("bitstream.266: it allows palette mode, which codecnn does not read")
 
-    monkeypatch.setattr(build, "block_table", refuse)
+    monkeypatch.setattr(unit_coding, "block_table", refuse)
     argv = ["dataset", "build", tiny_recipe, "qp=[42]", "-o", tmp_path / "store"]
     (plain, text, _), (machine, json_text, _) = run(*argv), run(*argv, "--json")
     assert not plain
@@ -100,7 +100,7 @@ def test_unsupported_stream_has_no_depth_and_a_reason(tiny_recipe, tmp_path, mon
     reason = "a at QP 42 has no depth: bitstream.266: it allows palette mode, which codecnn does not read"
     assert reason in text.splitlines()
     assert json.loads(json_text)["no_blocks"][0] == reason
-    store = build.open_store(tmp_path / "store")
+    store = open_store(tmp_path / "store")
     assert store.ctus()["depth_mean"].null_count == store.ctus().num_rows
     assert [unit.block_planes() for unit in store.units] == [None] * 3
     assert not list(store.folder.glob("coded/*/block*"))
@@ -110,7 +110,7 @@ def test_damaged_stream_ends_the_build(tiny_recipe, tmp_path, monkeypatch):
     def fail(sequence):
         raise FormatError("bitstream.266, POC 0: slice 0, CTU 3: its data ends early")
 
-    monkeypatch.setattr(build, "block_table", fail)
+    monkeypatch.setattr(unit_coding, "block_table", fail)
     with pytest.raises(FormatError, match=r"^a at QP 42: bitstream\.266, POC 0: slice 0, CTU 3: "):
         build_store(load_recipe(tiny_recipe, ["qp=[42]"]), tiny_recipe.parent, tmp_path / "store")
 

@@ -83,7 +83,7 @@ GIVEN: dict[str, Callable[[], dict[str, Any]]] = {
     "labels.md": blocks_and_references,
     "modes.md": mode_network_input,
 }
-"""What a page's text has said before its example, by page."""
+"""Functions that set up what the text of a page says before its example, by page."""
 
 
 @pytest.fixture(scope="module")

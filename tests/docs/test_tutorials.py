@@ -15,8 +15,7 @@ from tests.helpers.documentation import BLOCKS, ROOT, TUTORIALS
 
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?![\w.])")
 TOLERANCE = {"filter": (0.05, 0.5), "correlation": (0.03, 0.05), "own_network": (0.05, 0.5)}
-"""How far figures may lie from those of the page, (absolute, relative), where they hang on sums of floating-point
-numbers: of a training, of a search."""
+"""Tolerances (absolute, relative) of figures that depend on sums of floating-point numbers: of a training, a search."""
 EXACT = (0.002, 0.0005)
 
 

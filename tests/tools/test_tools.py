@@ -100,11 +100,11 @@ def test_parts_of_the_gpu_script_that_fail_or_come_too_late_say_why(tmp_path, mo
     parts = (("bad", 0, fail), ("tests", 0, gpu.run_gpu_tests), ("late", float("inf"), fail), ("good", 0, lambda _: {}))
     monkeypatch.setattr(gpu, "PARTS", parts)
     assert gpu.main(["-o", str(tmp_path / "gpu.json"), "--device", "cpu"]) == 1
-    found = json.loads((tmp_path / "gpu.json").read_text())["parts"]
-    assert [part["status"] for part in found.values()] == ["failed", "not run", "not run", "done"]
-    assert found["bad"]["why"] == "ValueError: no such kernel"
-    assert "need a GPU" in found["tests"]["why"]
-    assert "s are left" in found["late"]["why"]
+    parts_run = json.loads((tmp_path / "gpu.json").read_text())["parts"]
+    assert [part["status"] for part in parts_run.values()] == ["failed", "not run", "not run", "done"]
+    assert parts_run["bad"]["why"] == "ValueError: no such kernel"
+    assert "need a GPU" in parts_run["tests"]["why"]
+    assert "s are left" in parts_run["late"]["why"]
     assert "- bad: failed, 0.0 s; ValueError: no such kernel" in capsys.readouterr().out
 
 

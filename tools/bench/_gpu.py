@@ -61,7 +61,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Form:
-    """How a network is computed: "float32", "tf32" or "bfloat16", and whether it is compiled."""
+    """Arithmetic of a network: "float32", "tf32" or "bfloat16", and whether it is compiled."""
 
     precision: str
     compile: bool | Literal["reduce-overhead"] = False

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from codecnn.dataset import Recipe, build, build_store
+from codecnn.dataset import Recipe, build, build_store, unit_coding
 
 QPS = [22, 32, 42]
 
@@ -60,23 +60,27 @@ def main(pictures: str, output: str, *combinations: str) -> None:
                     "rebuild": parts.get("add_rebuilt_planes", 0.0),
                     "temporal": parts.get("write_temporal_planes", 0.0),
                 }
-                line["other"] = parts["_code"] - sum(line[name] for name in ("encoder", "rebuild", "temporal"))
+                line["other"] = parts["code_unit"] - sum(line[name] for name in ("encoder", "rebuild", "temporal"))
                 with Path(output).open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")
 
 
 def watch() -> list[dict[str, float]]:
-    """Let `build` record the processor time of its steps, a dictionary for each unit in the order of coding."""
+    """Let a build record the processor time of its steps, a dictionary for each unit in the order of coding."""
     units: list[dict[str, float]] = []
-    for name in ("_code", "add_rebuilt_planes", "write_temporal_planes"):
-        original = getattr(getattr(build, name), "__wrapped__", getattr(build, name))
-        setattr(build, name, _timed(name, original, units))
+    for module, name in (
+        (build, "code_unit"),
+        (unit_coding, "add_rebuilt_planes"),
+        (unit_coding, "write_temporal_planes"),
+    ):
+        original = getattr(getattr(module, name), "__wrapped__", getattr(module, name))
+        setattr(module, name, _timed(name, original, units))
     return units
 
 
 def _timed(name: str, work: Callable[..., Any], units: list[dict[str, float]]) -> Callable[..., Any]:
     def run(*arguments: Any, **options: Any) -> Any:
-        if name == "_code":
+        if name == "code_unit":
             units.append({})
         start = processor_time()
         result = work(*arguments, **options)

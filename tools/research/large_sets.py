@@ -43,14 +43,14 @@ def balance(recipe_file: str, *overrides: str) -> None:
     recipe = load_recipe(recipe_file, overrides)
     folder = Path(recipe_file).parent
     seconds: dict[tuple[str, int], float] = {}
-    code = build._code
+    code = build.code_unit
 
     def timed(plan: Any, work: Any) -> None:
         start = processor_time()
         code(plan, work=work)
         seconds[plan.source.name, plan.settings.qp] = processor_time() - start
 
-    build._code = timed
+    build.code_unit = timed
     with tempfile.TemporaryDirectory() as store:
         units = [(unit.name, unit.qp) for unit in build_store(recipe, folder, Path(store)).units]
     sources = {source.name: source for source in expand(recipe, folder)}

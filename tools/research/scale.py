@@ -51,9 +51,9 @@ def recipe_rows() -> Iterable[str]:
         for configuration in ("ai", "ra", "ldb"):
             conditions = name == "jvet_ctc" and configuration != "ai"
             ctc = ["ctc=true", f"classes={JVET_CLASSES[configuration]}"] if conditions else []
-            found = plan(name, f"configuration={configuration}", *ctc)
-            total = found.total
-            figures = [found.planned, total.units, total.pictures, total.bytes / 2**30, total.core_hours.total]
+            build_plan = plan(name, f"configuration={configuration}", *ctc)
+            total = build_plan.total
+            figures = [build_plan.planned, total.units, total.pictures, total.bytes / 2**30, total.core_hours.total]
             shown = " | ".join("–" if figure is None else f"{figure:,.0f}" for figure in figures)
             yield f"| [{name}](../../datasets/{name}.yaml) | {configuration}{' ctc' if ctc else ''} | {shown} |"
 

@@ -313,7 +313,7 @@ def warn_of_fields(name: str) -> None:
 
 
 class _PictureHeader(NamedTuple):
-    """What `StreamPicture` and the output order need of a picture."""
+    """Values of a picture for `StreamPicture` and for the output order."""
 
     cvs: int
     poc: int

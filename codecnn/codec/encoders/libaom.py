@@ -1,9 +1,9 @@
 """The `av1` back end: libaom of the ffmpeg in imageio-ffmpeg; see `codecnn.codec.encoders.av1` for its checks."""
 
-from codecnn.codec.base import CodecSettings, coded_format
+from codecnn.codec.base import CodecSettings
 from codecnn.codec.checks import check_ctu_size, check_depth, check_params, check_preset
 from codecnn.codec.encoders.av1 import CTU_SIZES, STATISTICS, Av1Encoder, quantiser_level
-from codecnn.codec.ffmpeg import join_params, raw_input, shift_grey
+from codecnn.codec.ffmpeg import encoder_input, join_params
 from codecnn.pictures.files import VideoFormat
 
 SPEEDS = {"slower": 1, "slow": 2, "medium": 4, "fast": 6, "faster": 8}
@@ -67,10 +67,8 @@ def aom_encode_argv(
     """
     check_preset("libaom", settings.preset, (*SPEEDS, *map(str, range(MAX_SPEED + 1))))
     check_depth(source_format, settings)
-    argv = raw_input(ffmpeg, source, source_format, "-loglevel", "info", "-nostats")
-    argv += ["-fps_mode", "passthrough", *shift_grey(source_format, settings.internal_bit_depth)]
-    argv += ["-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt, "-c:v", "libaom-av1"]
-    argv += [*CONFIGURATION_OPTIONS[settings.configuration], "-cpu-used"]
+    argv = encoder_input(ffmpeg, source, source_format, settings)
+    argv += ["-c:v", "libaom-av1", *CONFIGURATION_OPTIONS[settings.configuration], "-cpu-used"]
     argv += [str(SPEEDS.get(settings.preset, settings.preset)), "-threads", str(settings.threads), "-row-mt", "0"]
     # Without equal limits libaom lowers the quantiser of key frames and raises that of others.
     level = str(quantiser_level(settings.qp))

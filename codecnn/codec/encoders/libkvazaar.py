@@ -20,7 +20,7 @@ from codecnn.codec.checks import (
     verify_slice_qp,
 )
 from codecnn.codec.encoders.padding import code_padded, padded_size
-from codecnn.codec.ffmpeg import decode_stream, library_identity, raw_input
+from codecnn.codec.ffmpeg import decode_stream, encoder_input, library_identity
 from codecnn.codec.headers import AccessUnit, access_units, output_pictures, picture_bits, read_headers, slice_qp
 from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_raw, require_encoder, run
 
@@ -88,8 +88,8 @@ def kvazaar_encode_argv(
             f"libkvazaar in ffmpeg codes multiples of {SIZE_STEP}, not {source_format.width}x{source_format.height}: "
             "pad the pictures"
         )
-    argv = raw_input(ffmpeg, source, source_format, "-loglevel", "info", "-nostats")
-    argv += ["-fps_mode", "passthrough", "-pix_fmt", "yuv420p", "-c:v", "libkvazaar", "-kvazaar-params"]
+    argv = encoder_input(ffmpeg, source, source_format, settings)
+    argv += ["-c:v", "libkvazaar", "-kvazaar-params"]
     return [*argv, ",".join(f"{key}={value}" for key, value in kvazaar_params(settings).items()), "-f", "hevc", output]
 
 

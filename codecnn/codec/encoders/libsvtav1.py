@@ -4,10 +4,10 @@ SVT-AV1 codes 4:2:0 and chooses the size of superblocks. It does not state the P
 """
 
 from codecnn.base.errors import ConfigError
-from codecnn.codec.base import CodecSettings, coded_format
+from codecnn.codec.base import CodecSettings
 from codecnn.codec.checks import check_ctu_size, check_depth, check_params, check_preset
 from codecnn.codec.encoders.av1 import CTU_SIZES, NO_RESTORATION, STATISTICS, Av1Encoder, quantiser_level
-from codecnn.codec.ffmpeg import join_params, raw_input
+from codecnn.codec.ffmpeg import encoder_input, join_params
 from codecnn.pictures.files import VideoFormat
 
 PRESETS = {"slower": 2, "slow": 4, "medium": 6, "fast": 8, "faster": 10}
@@ -77,8 +77,7 @@ def svt_encode_argv(
     check_depth(source_format, settings)
     if source_format.chroma != "420":
         raise ConfigError(f"SVT-AV1 codes 4:2:0, not {source_format.chroma}: take codec av1")
-    argv = raw_input(ffmpeg, source, source_format, "-loglevel", "info", "-nostats")
-    argv += ["-fps_mode", "passthrough", "-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt]
+    argv = encoder_input(ffmpeg, source, source_format, settings)
     argv += ["-c:v", "libsvtav1", "-preset", str(PRESETS.get(settings.preset, settings.preset))]
     argv += ["-qp", str(quantiser_level(settings.qp)), "-g", PICTURES_PER_KEY_FRAME[settings.configuration]]
     argv += ["-vstats_file", STATISTICS, "-svtav1-params", join_params(svt_params(settings))]

@@ -15,7 +15,7 @@ from codecnn.codec.avc_headers import AvcStream, avc_info, read_avc
 from codecnn.codec.base import CodecSettings, CodedPicture, CodedSequence, coded_format
 from codecnn.codec.checks import check_params, check_preset, check_program_source, measured_picture, verify_slice_qp
 from codecnn.codec.encoders.padding import MULTIPLE_OF_CHROMA, code_padded, padded_size
-from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input, shift_grey
+from codecnn.codec.ffmpeg import decode_stream, encoder_input, join_params, library_identity
 from codecnn.pictures.files import VideoFormat, convert, ffmpeg_path, open_raw, require_encoder, run
 
 _PRESETS = "ultrafast superfast veryfast faster fast medium slow slower veryslow placebo"
@@ -80,11 +80,9 @@ def x264_encode_argv(
         FormatError: Width or height is odd, and so does not have whole chroma samples.
     """
     check_program_source(source_format, settings)
-    argv = raw_input(ffmpeg, source, source_format, "-loglevel", "debug", "-nostats")
-    argv += ["-fps_mode", "passthrough", *shift_grey(source_format, settings.internal_bit_depth)]
-    argv += ["-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt, "-c:v", "libx264"]
+    argv = encoder_input(ffmpeg, source, source_format, settings, "debug")
     params = join_params(x264_params(settings) | {"dump-yuv": RECONSTRUCTION})
-    argv += ["-preset", settings.preset, "-x264-params", params]
+    argv += ["-c:v", "libx264", "-preset", settings.preset, "-x264-params", params]
     # The SEI message with x264's options names the number of threads.
     return [*argv, "-bsf:v", "filter_units=remove_types=6", "-f", "h264", output]
 

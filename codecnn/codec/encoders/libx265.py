@@ -28,7 +28,7 @@ from codecnn.codec.checks import (
     verify_x265_psnr,
 )
 from codecnn.codec.encoders.padding import code_padded, padded_size
-from codecnn.codec.ffmpeg import decode_stream, join_params, library_identity, raw_input, shift_grey
+from codecnn.codec.ffmpeg import decode_stream, encoder_input, join_params, library_identity
 from codecnn.pictures.files import Video, VideoFormat, ffmpeg_path, open_raw, require_encoder, run
 
 _PRESETS = "ultrafast superfast veryfast faster fast medium slow slower veryslow placebo"
@@ -126,11 +126,9 @@ def hevc_encode_argv(
     """
     check_even("libx265", source_format)
     check_depth(source_format, settings)
-    argv = raw_input(ffmpeg, source, source_format, "-loglevel", "info", "-nostats")
-    argv += ["-fps_mode", "passthrough"]
-    argv += shift_grey(source_format, settings.internal_bit_depth)
-    argv += ["-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt, "-c:v", "libx265"]
-    argv += ["-preset", settings.preset, "-x265-params", join_params(x265_params(settings, analysis, statistics))]
+    argv = encoder_input(ffmpeg, source, source_format, settings)
+    argv += ["-c:v", "libx265", "-preset", settings.preset]
+    argv += ["-x265-params", join_params(x265_params(settings, analysis, statistics))]
     return [*argv, "-f", "hevc", output]
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from codecnn.base.errors import ConfigError, EncoderError
 from codecnn.base.files import write_text
-from codecnn.codec.base import Codec, CodecSettings, CodedPicture, CodedSequence, coded_format
+from codecnn.codec.base import Codec, CodecSettings, CodedPicture, CodedSequence
 from codecnn.codec.checks import check_depth, check_params, check_preset
 from codecnn.codec.encoder_settings import read_encoder_settings
 from codecnn.codec.encoders import libaom, libsvtav1, libvvenc, libx264, libx265
 from codecnn.codec.encoders.padding import MULTIPLE_OF_CHROMA, code_padded, padded_size
-from codecnn.codec.ffmpeg import join_params, raw_input, shift_grey
+from codecnn.codec.ffmpeg import encoder_input, join_params
 from codecnn.codec.streams import take_stream
 from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_raw, require_encoder, run
 
@@ -73,10 +73,8 @@ def rate_control_argv(
         raise ConfigError(f"{_LIBRARIES[codec]} under rate control codes 4:2:0, not {source_format.chroma}")
     if codec == "vvc" and settings.internal_bit_depth != _VVENC_BIT_DEPTH:
         raise ConfigError(f"libvvenc in ffmpeg codes {_VVENC_BIT_DEPTH} bit: set internal_bit_depth: 10")
-    argv = raw_input(ffmpeg, source, source_format, "-loglevel", "info", "-nostats")
-    argv += ["-fps_mode", "passthrough", *shift_grey(source_format, settings.internal_bit_depth)]
-    argv += ["-pix_fmt", coded_format(source_format, settings).ffmpeg_pix_fmt, "-c:v", _LIBRARIES[codec]]
-    argv += [*_preset(codec, settings.preset), f"-{rate}", str(settings.qp)]
+    argv = encoder_input(ffmpeg, source, source_format, settings)
+    argv += ["-c:v", _LIBRARIES[codec], *_preset(codec, settings.preset), f"-{rate}", str(settings.qp)]
     argv += _CONFIGURATIONS[codec].get(configuration, ())
     params = check_params({**settings.params, **_SINGLE_THREAD.get(codec, {})}, names=_PARAMS, values=_VALUES)
     option = {"avc": "-x264-params", "hevc": "-x265-params", "av1": "-aom-params"}.get(codec)

@@ -132,10 +132,10 @@ def _reader(data: bytes) -> tuple[Callable[[], int], Callable[[int], int]]:
         return int(bits[position - count : position] or "0", 2)
 
     def ue() -> int:
-        one = bits.find("1", position)
-        if one < 0:
+        first_one = bits.find("1", position)
+        if first_one < 0:
             raise IndexError
-        zeros = one - position
+        zeros = first_one - position
         u(zeros + 1)
         return (1 << zeros) - 1 + u(zeros)
 

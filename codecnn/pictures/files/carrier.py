@@ -35,7 +35,7 @@ class Carrier:
 
     @property
     def full_range(self) -> bool:
-        """Whether samples have full range."""
+        """True if samples have full range."""
         return self.range == _FULL_RANGE
 
     @property

@@ -288,14 +288,14 @@ class ContainerOutput:
 
     @property
     def _full_range(self) -> bool:
-        """Whether the samples have full range, where the segments do not say so."""
+        """True if the samples have full range, where the segments do not say so."""
         if self._keeps_range:
             return False
         return self._carrier.full_range if self._carrier is not None else "COLORRANGE=FULL" in self._tags.comments
 
     @property
     def _keeps_range(self) -> bool:
-        """Whether ffmpeg codes samples of full range as they are; it would scale them for FFV1."""
+        """True if ffmpeg codes samples of full range as they are; it would scale them for FFV1."""
         return self._encoding.encoder != "ffv1"
 
     def join(self) -> None:

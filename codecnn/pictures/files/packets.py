@@ -21,7 +21,7 @@ _UNKNOWN = 2**62
 
 @dataclass(frozen=True)
 class PacketSummary:
-    """What the packets of the first video stream of a file say; a packet is a picture of most codecs.
+    """Facts from the packets of the first video stream of a file; a packet is a picture of most codecs.
 
     Attributes:
         shown: Number of packets whose pictures are shown.

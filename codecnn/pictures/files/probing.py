@@ -1,4 +1,4 @@
-"""What ffmpeg knows of a video file without decoding it: its codec and geometry, or why it is no video."""
+"""Codec and geometry of a video file from ffmpeg, without decoding it, or the reason why it is no video."""
 
 import re
 from collections.abc import Sequence

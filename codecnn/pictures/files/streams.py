@@ -277,7 +277,7 @@ def _warn_of_display(path: Path, info: StreamInfo) -> None:
 
 
 class Decoding(NamedTuple):
-    """How the first video stream of a file is decoded.
+    """Source and options with which ffmpeg decodes the first video stream of a file.
 
     Attributes:
         source: File that is decoded: the file itself, or its byte stream.

@@ -143,7 +143,7 @@ def _put_inter(s: SliceValues, part: Slice) -> None:
     s.ph_temporal_mvp_enabled_flag = ph.ph_temporal_mvp_enabled_flag
     s.sps_sbtmvp_enabled_flag = sps.sps_sbtmvp_enabled_flag
     s.collocated_list, s.collocated_ref_idx = h.collocated
-    s.no_backward_pred_flag = all(poc <= part.poc for entries in part.references for _, poc in entries)
+    s.no_backward_pred_flag = part.no_backward_pred_flag
     s.max_num_merge_cand = sps.max_num_merge_cand
     s.log2_par_mrg_level = sps.log2_parallel_merge_level
     s.ph_mmvd_fullpel_only_flag = ph.ph_mmvd_fullpel_only_flag

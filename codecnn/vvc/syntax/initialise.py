@@ -129,7 +129,7 @@ def _put_inter(v: SliceValues, part: Slice) -> None:
         # MaxNumSubblockMergeCand without affine: sub-block temporal prediction is the only candidate.
         v.max_num_subblock_merge_cand = sps.sps_sbtmvp_enabled_flag and ph.ph_temporal_mvp_enabled_flag
     v.ph_mvd_l1_zero_flag = ph.ph_mvd_l1_zero_flag
-    v.no_backward_pred_flag = all(poc <= part.poc for entries in part.references for _, poc in entries)
+    v.no_backward_pred_flag = part.no_backward_pred_flag
     v.num_ref_idx_active[:] = h.num_ref_idx_active
     for list_x, entries in enumerate(h.weights.lists):
         v.weighted[list_x] = sum(entry.weighted << i for i, entry in enumerate(entries))

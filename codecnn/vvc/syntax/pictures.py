@@ -54,6 +54,11 @@ class Slice(NamedTuple):
     listed: list[list[tuple[bool, int]]]
     parameter_sets: dict[tuple[int, int], bytes]
 
+    @property
+    def no_backward_pred_flag(self) -> bool:
+        """NoBackwardPredFlag: no active entry of L0 and L1 follows the picture in output order."""
+        return all(poc <= self.poc for entries in self.references for _, poc in entries)
+
 
 class ParsedPicture(NamedTuple):
     """One picture as the parser returns it.

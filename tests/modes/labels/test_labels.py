@@ -142,7 +142,7 @@ def test_only_dct_costs_are_equal_within_rounding(monkeypatch: pytest.MonkeyPatc
 
 
 def test_transposed_picture_has_transposed_labels() -> None:
-    """Where the same neighbours are available and the best mode is clear, m becomes 68 - m; planar and DC stay."""
+    """Mode m becomes 68 - m if the same neighbours are available and the best mode is clear; planar and DC stay."""
     plane = _picture(64, 64)
     settings = LabelSettings(((4, 4), (8, 8), (16, 16)), top=2, ctu_size=64)
     transposed = {(row["y"], row["x"], row["w"]): row for row in _rows([_source(plane.T.copy())], settings)}

@@ -84,7 +84,7 @@ def test_fps_option_is_the_rate_of_the_file(numbered: dict[str, Path]) -> None:
 
 
 def test_pictures_are_read_one_at_a_time(tmp_path: Path) -> None:
-    """Of ten pictures of 8 MB at most two are in memory: the one that is used and the one that is read."""
+    """At most two of ten pictures of 8 MB are in memory: the one that is used and the one that is read."""
     path = tmp_path / "big_4096x2048_400.yuv"
     with path.open("wb") as file:
         file.truncate(10 * 4096 * 2048)

@@ -48,7 +48,7 @@ def weights(golden_file):
 
 @dataclasses.dataclass
 class Messages:
-    """What a picture of the stream carries: user data, MD5 of the output included, and the decision."""
+    """User data of a picture, MD5 of the output included, and its decision."""
 
     number: int
     user_data: bytes | None

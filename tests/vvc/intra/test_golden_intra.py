@@ -141,7 +141,7 @@ def test_transforms_equal_vtm(golden: Path, name: str, bit_depth: int) -> None:
 
 @pytest.mark.parametrize(("name", "count"), [("astronaut_ai_nolf_qp22", 85), ("edo0_nolf_qp37", 74)])
 def test_decoded_blocks_without_residual_equal_the_prediction(golden_file: GoldenFile, name: str, count: int) -> None:
-    """Where an encoder codes no residual and no filter is active, the decoded picture is the prediction.
+    """The decoded picture is the prediction where an encoder codes no residual and no filter is active.
 
     This tests availability and substitution at all positions of a CU. A split of the multi-type tree changes which
     samples are coded before a block, so only CUs of the quadtree are compared.
