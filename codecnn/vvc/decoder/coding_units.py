@@ -325,6 +325,7 @@ def _entry(sources: str) -> Callable[[Frame], str]:
                 owned.candidates,
                 carray(pointer(owned.motion.ctypes.data), owned.motion.shape, MOTION_CELL),
                 carray(pointer(owned.references.ctypes.data), owned.references.shape, np.uint16),
+                carray(pointer(owned.fetched.ctypes.data), owned.fetched.shape, np.uint16),
                 carray(pointer(owned.collocated.ctypes.data), owned.collocated.shape, COLLOCATED_CELL),
             )
         ctb_row = coding_unit(f).y >> f.pic.ctb_log2_size_y

@@ -41,6 +41,7 @@ class Frame(NamedTuple):
             4x4 luma samples.
         references: Decoded pictures that the slice may refer to, one after the other, uint16; `slice.ref_pic_list` has
             the positions.
+        fetched: Memory for a block of a reference picture with padding, INTER_BLOCK samples, uint16.
         collocated: Motion of the collocated picture as `temporal_motion.stored_motion` returns it, cells of type
             COLLOCATED_CELL, shape (rows, columns); a cell is 8x8 luma samples. A slice without it has no cells here, or
             its ph_temporal_mvp_enabled_flag is 0.
@@ -58,6 +59,7 @@ class Frame(NamedTuple):
     candidates: Candidates
     motion: Records
     references: npt.NDArray[np.uint16]
+    fetched: npt.NDArray[np.uint16]
     collocated: Records
 
 

@@ -9,6 +9,7 @@ from codecnn.vvc.decoder.plane_memory import PlaneMemory
 from codecnn.vvc.decoder.records import (
     BLOCK_CELL,
     COLLOCATED_CELL,
+    INTER_BLOCK,
     MOTION_CELL,
     Candidates,
     InterUnit,
@@ -28,12 +29,15 @@ from codecnn.vvc.syntax import (
 )
 
 
-def new_frame(picture: ParsedPicture, memory: PlaneMemory | None = None) -> tuple[fr.Frame, list[tuple[int, int]]]:
+def new_frame(
+    picture: ParsedPicture, memory: PlaneMemory | None = None, residual: bool = True
+) -> tuple[fr.Frame, list[tuple[int, int]]]:
     """Initialise the state of a picture.
 
     Args:
         picture: The picture.
         memory: Memory of its arrays; None allocates them.
+        residual: Keep the residual.
 
     Returns:
         The state, and the (height, width) of the components.
@@ -57,14 +61,16 @@ def new_frame(picture: ParsedPicture, memory: PlaneMemory | None = None) -> tupl
     for kind, table in enumerate(sps.chroma_qp_tables):
         pic.chroma_qp_table[kind, : len(table)] = table
     total = 0
-    for starts in (pic.recon, pic.pred, pic.resid):
+    pic.resid[:] = -1
+    for starts in (pic.recon, pic.pred, pic.resid) if residual else (pic.recon, pic.pred):
         for component, (rows, columns) in enumerate(sizes):
             pic.stride[component] = columns
             starts[component] = total
             total += rows * columns
     current.vpdu_x = -1
     planes = memory.take((total,), np.int32)
-    planes[pic.resid[0] :] = 0
+    if residual:
+        planes[pic.resid[0] :] = 0
     if sps.sps_ibc_enabled_flag:
         # A block vector of a damaged stream may point to samples that are not reconstructed.
         planes[: pic.pred[0]] = 0
@@ -83,6 +89,7 @@ def new_frame(picture: ParsedPicture, memory: PlaneMemory | None = None) -> tupl
         new_record(Candidates),
         no_motion(height // 4, width // 4, memory),
         np.zeros(1, np.uint16),
+        np.zeros(INTER_BLOCK, np.uint16),
         np.zeros((1, 1), COLLOCATED_CELL),
     ), sizes
 

@@ -118,13 +118,9 @@ class Reconstruction:
 
     def arrays(self) -> list[Plane]:
         """Return the arrays that `PlaneMemory` may use again when neither the planes nor the motion are needed."""
-        filtered = self.filters.filtered if self.filters is not None else ()
-        arrays = [
-            self.frame.planes,
-            self.frame.known,
-            self.frame.motion,
-            *(each for group in filtered for each in group),
-        ]
+        arrays = [self.frame.planes, self.frame.known, self.frame.motion]
+        if self.filters is not None:
+            arrays += [*self.filters.filtered.dbf, *self.filters.filtered.sao]
         return list({id(array): array for array in arrays}.values())
 
     def _plane(self, kind: str, suffix: str) -> Plane:
@@ -188,6 +184,11 @@ def needs_filters(names: Sequence[str]) -> bool:
     return any(name.split("_")[0] in FilteredPlanes._fields for name in names)
 
 
+def needs_residual(names: Sequence[str]) -> bool:
+    """Return True if any of the planes is a residual."""
+    return any(name.startswith("resid") for name in names)
+
+
 def reconstruct(picture: ParsedPicture, planes: Sequence[str], hook: PictureHook | None = None) -> dict[str, Plane]:
     """Reconstruct planes of one intra picture.
 
@@ -216,7 +217,13 @@ def reconstruct(picture: ParsedPicture, planes: Sequence[str], hook: PictureHook
     if filtered:
         check_hook(picture, hook)
     decoded = reconstruct_picture(
-        picture, read_log(picture), None, InlineExecutor(), filtered=filtered, strengths=strengths
+        picture,
+        read_log(picture),
+        None,
+        InlineExecutor(),
+        filtered=filtered,
+        strengths=strengths,
+        residual=needs_residual(planes),
     )
     if filtered and hook is not None:
         apply_hook(decoded, hook)
@@ -241,6 +248,7 @@ def reconstruct_picture(
     target: Sequence[Plane] = (),
     filtered: bool = True,
     strengths: bool = False,
+    residual: bool = True,
 ) -> Reconstruction:
     """Reconstruct the coding units of one picture, and let the in-loop filters follow in the worker.
 
@@ -252,9 +260,10 @@ def reconstruct_picture(
         buffer: Buffer with the reference pictures, after `PictureBuffer.begin`; None for intra pictures.
         worker: Executor that calls one function after the other.
         memory: Memory of the planes; None allocates them.
-        target: Components that the decoded picture is copied to, uint16.
+        target: Components that the decoded picture is written to, uint16; empty allocates them.
         filtered: Apply the in-loop filters.
         strengths: Derive the boundary strengths if it is not filtered.
+        residual: Keep the residual.
 
     Returns:
         The picture. Its planes are complete when all of `filtering` is done.
@@ -263,12 +272,9 @@ def reconstruct_picture(
         FormatError: The slice data is damaged.
         UnsupportedError: The picture uses an unsupported tool.
     """
-    frame, sizes = new_frame(picture, memory)
-    pic = frame.pic
-    images = {
-        kind: _images(frame, [int(starts[i]) for i in range(3)], sizes)
-        for kind, starts in (("pred", pic.pred), ("unf", pic.recon), ("resid", pic.resid))
-    }
+    frame, sizes = new_frame(picture, memory, residual)
+    kinds = [("pred", frame.pic.pred), ("unf", frame.pic.recon), *([("resid", frame.pic.resid)] if residual else [])]
+    images = {kind: _images(frame, [int(starts[i]) for i in range(3)], sizes) for kind, starts in kinds}
     decoded = Reconstruction(picture, frame, images)
     rows = _FinishedRows(picture)
     if log.error is None:
@@ -348,7 +354,7 @@ def apply_hook(decoded: Reconstruction, hook: PictureHook) -> None:
     """
     for part in decoded.filtering:
         part.result()
-    hooked = _hooked(hook, decoded.picture, decoded.images["rec"])
+    hooked = _hooked(hook, decoded.picture, [plane.astype(np.int32) for plane in decoded.images["rec"]])
     decoded.images["rec"], decoded.reference, decoded.proven = hooked.output, hooked.reference, hooked.proven
 
 
