@@ -16,7 +16,7 @@ from codecnn.vvc.decoder.picture import (
     apply_hook,
     check_hook,
     check_planes,
-    needs_residual,
+    kinds_of,
     reconstruct_picture,
 )
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
@@ -142,7 +142,7 @@ class Decoder:
         reference, slot = self._buffer.reserve(picture)
         target = [] if self.hook is not None else slot
         decoded = reconstruct_picture(
-            picture, log, self._buffer, self._worker, self._memory, target, residual=needs_residual(self.names)
+            picture, log, self._buffer, self._worker, self._memory, target, kept=kinds_of(self.names)
         )
         stored = self._worker.submit(_raise_errors, decoded.filtering)
         if self.hook is not None:

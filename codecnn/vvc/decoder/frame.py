@@ -30,8 +30,8 @@ class Frame(NamedTuple):
         current: Position in the log and state of the current block.
         scratch: Memory for samples and coefficients of the current block.
         tables: Matrices of transforms and of intra prediction, `TABLES`.
-        planes: Reconstruction, prediction and residual of each component, row by row, from `pic.recon`, `pic.pred` and
-            `pic.resid` on, int32.
+        planes: Reconstruction, and prediction and residual if they are kept, of each component, row by row, from
+            `pic.recon`, `pic.pred` and `pic.resid` on, int32.
         known: State of the blocks reconstructed so far, cells of type BLOCK_CELL, shape (rows, columns); a cell is 4x4
             luma samples.
         log: Log of the slice data, as in `codecnn.vvc.syntax.log`, int64.

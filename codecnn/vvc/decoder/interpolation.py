@@ -10,7 +10,7 @@ import numpy as np
 from codecnn.base.compiled import compiled
 from codecnn.base.records import Array
 from codecnn.vvc.decoder.frame import Frame, U, clip
-from codecnn.vvc.decoder.records import FAULT_REFERENCE, RefPicListEntry
+from codecnn.vvc.decoder.records import FAULT_REFERENCE, RefPicListEntry, Scratch
 from codecnn.vvc.intra import CUBIC_FILTER
 
 REGULAR, HALF_SAMPLE, AFFINE, DOWN_1, DOWN_2, AFFINE_DOWN_1, AFFINE_DOWN_2 = range(7)
@@ -436,28 +436,27 @@ def interpolate(
         top, rows = top - before, height + taps - 1
     across, down = x + whole_x - left, y + whole_y - top
     refined = start_x != mv_x or start_y != mv_y
-    if width >= NARROW and not refined and is_inside(f, reference, component, left, top, columns, rows):
-        ref = ref_pic(f, reference)
-        stride = ref.stride[component]
-        first = ref.start[component] + (top + down) * stride + left + across
-        return filter_block(
-            f, component, f.references, first, stride, width, height, fraction_x, fraction_y, kind, border, target
-        )
-    window_x, window_y, window_w, window_h = left, top, columns, rows
-    if refined:
-        whole_x, whole_y, _, _ = chroma_vector(f, component, start_x, start_y)
-        window_x, window_y = x + whole_x - before, y + whole_y - before
-        window_w, window_h = width + taps - 1, height + taps - 1
-    fetch(f, reference, component, left, top, columns, rows, window_x, window_y, window_w, window_h)
-    first = down * columns + across
+    source, ref = f.references, ref_pic(f, reference)
+    stride = ref.stride[component]
+    first = ref.start[component] + (top + down) * stride + left + across
+    if refined or width < NARROW or not is_inside(f, reference, component, left, top, columns, rows):
+        window_x, window_y, window_w, window_h = left, top, columns, rows
+        if refined:
+            whole_x, whole_y, _, _ = chroma_vector(f, component, start_x, start_y)
+            window_x, window_y = x + whole_x - before, y + whole_y - before
+            window_w, window_h = width + taps - 1, height + taps - 1
+        fetch(f, reference, component, left, top, columns, rows, window_x, window_y, window_w, window_h)
+        source, first, stride = f.fetched, down * columns + across, columns
     return filter_block(
-        f, component, f.fetched, first, columns, width, height, fraction_x, fraction_y, kind, border, target
-    )
+        f.scratch, f.pic.bit_depth, component, source, first, stride, width, height, fraction_x, fraction_y, kind,
+        border, target,
+    )  # fmt: skip
 
 
 @compiled
 def filter_block(
-    f: Frame,
+    scratch: Scratch,
+    bit_depth: int,
     component: int,
     source: Array[int],
     first: int,
@@ -476,7 +475,8 @@ def filter_block(
     Clause 8.5.6.3.4, Chroma sample interpolation process.
 
     Args:
-        f: State of the picture.
+        scratch: Memory for the results of the horizontal filter, and the border.
+        bit_depth: Bit depth.
         component: 0 Y, 1 Cb, 2 Cr.
         source: Samples of the reference: `Frame.references`, or `Frame.fetched` if the block is narrow.
         first: Position of the whole sample at or before the first position.
@@ -489,16 +489,16 @@ def filter_block(
         border: Index in `scratch.bordered`, or -1.
         target: The result.
     """
-    half_filtered = f.scratch.half_filtered[:]
+    half_filtered, whole_shift = scratch.half_filtered[:], max(2, 14 - bit_depth)
     taps = 4 if component else 8
-    before, shift = taps // 2 - 1, min(4, f.pic.bit_depth - 8)
+    before, shift = taps // 2 - 1, min(4, bit_depth - 8)
     # A narrow block is one row, which the rows above and below make longer.
     pitch, rows, columns, more_rows, more_columns = width, height, width, taps - 1, 0
     if width < NARROW:
         pitch, rows, columns = stride, 1, (height - 1) * stride + width
         more_rows, more_columns = 0, (taps - 1) * stride
     if not fraction_x and not fraction_y:
-        copy_whole(source, first, stride, rows, columns, max(2, 14 - f.pic.bit_depth), target)
+        copy_whole(source, first, stride, rows, columns, whole_shift, target)
     elif not fraction_y:
         filter_rows(component, source, first - before, stride, 1, rows, columns, kind, fraction_x, shift, target)
     elif not fraction_x:
@@ -512,8 +512,8 @@ def filter_block(
         columns = (height - 1) * pitch + width
         filter_rows(component, half_filtered, 0, pitch, pitch, 1, columns, kind, fraction_y, 6, target)
     if border >= 0:
-        put_border(f, source, first, stride, width, height, fraction_x, fraction_y, f.scratch.bordered[border])
-        inner = f.scratch.bordered[border]
+        inner = scratch.bordered[border]
+        put_border(source, first, stride, width, height, fraction_x, fraction_y, whole_shift, inner)
         for row in range(height):
             place, out = U(row * pitch), U((row + 1) * (width + 2) + 1)
             for k in range(width):
@@ -548,7 +548,6 @@ def filter_rows(
 
 @compiled
 def put_border(
-    f: Frame,
     source: Array[int],
     first: int,
     stride: int,
@@ -556,6 +555,7 @@ def put_border(
     height: int,
     fraction_x: int,
     fraction_y: int,
+    shift: int,
     target: Array[int],
 ) -> None:
     """Write the border of whole samples around a luma prediction, for gradients.
@@ -563,7 +563,6 @@ def put_border(
     Clause 8.5.6.3.3, Luma integer sample fetching process.
 
     Args:
-        f: State of the picture.
         source: Samples of the reference.
         first: Position of the whole sample at or before the first position.
         stride: Distance of the rows in `source`.
@@ -571,9 +570,9 @@ def put_border(
         height: Height of the block.
         fraction_x: Fraction of the columns in 1/16 sample; the border comes from the nearest whole samples.
         fraction_y: Fraction of the rows.
+        shift: Left shift of the samples.
         target: The result, rows of `width` + 2 numbers.
     """
-    shift = max(2, 14 - f.pic.bit_depth)
     corner = first + ((fraction_y >> 3) - 1) * stride + (fraction_x >> 3) - 1
     last, bottom = (height + 1) * (width + 2), corner + (height + 1) * stride
     for i in range(width + 2):

@@ -1,6 +1,6 @@
 """Reconstruction of one picture: its coding units, the in-loop filters, and the planes of the result."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -181,12 +181,12 @@ def check_planes(names: Sequence[str], sps: SequenceParameterSet, allowed: Seque
 
 def needs_filters(names: Sequence[str]) -> bool:
     """Return True if any of the planes exists only after the in-loop filters."""
-    return any(name.split("_")[0] in FilteredPlanes._fields for name in names)
+    return not kinds_of(names).isdisjoint(FilteredPlanes._fields)
 
 
-def needs_residual(names: Sequence[str]) -> bool:
-    """Return True if any of the planes is a residual."""
-    return any(name.startswith("resid") for name in names)
+def kinds_of(names: Sequence[str]) -> set[str]:
+    """Return the kinds of planes, e.g. "pred" of pred_y."""
+    return {name.split("_")[0] for name in names}
 
 
 def reconstruct(picture: ParsedPicture, planes: Sequence[str], hook: PictureHook | None = None) -> dict[str, Plane]:
@@ -223,7 +223,7 @@ def reconstruct(picture: ParsedPicture, planes: Sequence[str], hook: PictureHook
         InlineExecutor(),
         filtered=filtered,
         strengths=strengths,
-        residual=needs_residual(planes),
+        kept=kinds_of(planes),
     )
     if filtered and hook is not None:
         apply_hook(decoded, hook)
@@ -248,7 +248,7 @@ def reconstruct_picture(
     target: Sequence[Plane] = (),
     filtered: bool = True,
     strengths: bool = False,
-    residual: bool = True,
+    kept: Collection[str] = ("pred", "resid"),
 ) -> Reconstruction:
     """Reconstruct the coding units of one picture, and let the in-loop filters follow in the worker.
 
@@ -263,7 +263,7 @@ def reconstruct_picture(
         target: Components that the decoded picture is written to, uint16; empty allocates them.
         filtered: Apply the in-loop filters.
         strengths: Derive the boundary strengths if it is not filtered.
-        residual: Keep the residual.
+        kept: Samples to keep besides the reconstruction: "pred" the prediction, "resid" the residual.
 
     Returns:
         The picture. Its planes are complete when all of `filtering` is done.
@@ -272,9 +272,13 @@ def reconstruct_picture(
         FormatError: The slice data is damaged.
         UnsupportedError: The picture uses an unsupported tool.
     """
-    frame, sizes = new_frame(picture, memory, residual)
-    kinds = [("pred", frame.pic.pred), ("unf", frame.pic.recon), *([("resid", frame.pic.resid)] if residual else [])]
-    images = {kind: _images(frame, [int(starts[i]) for i in range(3)], sizes) for kind, starts in kinds}
+    frame, sizes = new_frame(picture, memory, kept)
+    pic = frame.pic
+    images = {
+        kind: _images(frame, [int(starts[i]) for i in range(3)], sizes)
+        for kind, starts in (("pred", pic.pred), ("unf", pic.recon), ("resid", pic.resid))
+        if kind == "unf" or kind in kept
+    }
     decoded = Reconstruction(picture, frame, images)
     rows = _FinishedRows(picture)
     if log.error is None:

@@ -30,7 +30,7 @@ class PictureValues(Record):
         min_qp_prime_ts: QpPrimeTsMin.
         max_tb_size_y: MaxTbSizeY.
         recon: Position of the reconstruction of Y, Cb and Cr in `Frame.planes`.
-        pred: Position of their prediction.
+        pred: Position of their prediction; that of the reconstruction if it is not kept.
         resid: Position of their residual, -1 if it is not kept.
         stride: Width of Y, Cb and Cr.
         num_ladf_intervals: Number of intervals of the luma adaptive deblocking filter; 0 without it.
