@@ -6,8 +6,9 @@ Indices are unsigned: numba then omits the check for negative indices, and the l
 """
 
 import numpy as np
+import numpy.typing as npt
 
-from codecnn.base.compiled import compiled
+from codecnn.base.compiled import compiled, compiled_inline
 from codecnn.base.records import Array
 from codecnn.vvc.decoder.frame import Frame, U, clip
 from codecnn.vvc.decoder.records import FAULT_REFERENCE, RefPicListEntry, Scratch
@@ -19,6 +20,8 @@ REGULAR, HALF_SAMPLE, AFFINE, DOWN_1, DOWN_2, AFFINE_DOWN_1, AFFINE_DOWN_2 = ran
 Of these, chroma has REGULAR, DOWN_1 and DOWN_2 (tables 33 to 35).
 """
 
+
+Samples = npt.NDArray[np.uint16]
 
 NARROW = 8
 """Blocks of fewer columns are filtered as one row."""
@@ -131,7 +134,7 @@ CHROMA_FILTERS = np.array([*[CUBIC_FILTER] * 3, _CHROMA_DOWN_1, _CHROMA_DOWN_2],
 
 @compiled
 def filter_eight(
-    source: Array[int],
+    source: Samples | Array[int],
     first: int,
     stride: int,
     step: int,
@@ -191,7 +194,7 @@ def filter_eight(
 
 @compiled
 def filter_four(
-    source: Array[int],
+    source: Samples | Array[int],
     first: int,
     stride: int,
     step: int,
@@ -223,9 +226,9 @@ def filter_four(
             target[out + i] = total >> shift
 
 
-@compiled
+@compiled_inline
 def copy_whole(
-    source: Array[int], first: int, stride: int, rows: int, columns: int, shift: int, target: Array[int]
+    source: Samples, first: int, stride: int, rows: int, columns: int, shift: int, target: Array[int]
 ) -> None:
     """Shift whole samples left; the arguments are those of `filter_eight`.
 
@@ -238,7 +241,7 @@ def copy_whole(
             target[out + U(k)] = np.int32(source[begin + U(k)]) << shift
 
 
-@compiled
+@compiled_inline
 def ref_pic(f: Frame, entry: int) -> RefPicListEntry:
     """Return an entry of a reference picture list by 16 * X + refIdxLX.
 
@@ -247,7 +250,7 @@ def ref_pic(f: Frame, entry: int) -> RefPicListEntry:
     return f.slice.ref_pic_list[entry >> 4 & 1, entry & 15]
 
 
-@compiled
+@compiled_inline
 def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, int, int]:
     """Return the first and last column and the first and last row of a reference that may be used.
 
@@ -287,7 +290,7 @@ def wrapped(x: int, offset: int, width: int) -> int:
     return x
 
 
-@compiled
+@compiled_inline
 def fetch(
     f: Frame,
     reference: int,
@@ -354,7 +357,7 @@ def fetch(
             fetched[to + column] = samples[line + high]
 
 
-@compiled
+@compiled_inline
 def is_inside(f: Frame, reference: int, component: int, x: int, y: int, width: int, height: int) -> bool:
     """Return True if a block of a component lies inside a reference picture, so that it needs no padding.
 
@@ -367,7 +370,7 @@ def is_inside(f: Frame, reference: int, component: int, x: int, y: int, width: i
     return x >= left and x + width - 1 <= right and y >= top and y + height - 1 <= bottom
 
 
-@compiled
+@compiled_inline
 def chroma_vector(f: Frame, component: int, mv_x: int, mv_y: int) -> tuple[int, int, int, int]:
     """Split a vector in 1/16 luma sample into whole samples and fractions of a component.
 
@@ -453,12 +456,12 @@ def interpolate(
     )  # fmt: skip
 
 
-@compiled
+@compiled_inline
 def filter_block(
     scratch: Scratch,
     bit_depth: int,
     component: int,
-    source: Array[int],
+    source: Samples,
     first: int,
     stride: int,
     width: int,
@@ -521,10 +524,10 @@ def filter_block(
     return pitch
 
 
-@compiled
+@compiled_inline
 def filter_rows(
     component: int,
-    source: Array[int],
+    source: Samples | Array[int],
     first: int,
     stride: int,
     step: int,
@@ -546,9 +549,9 @@ def filter_rows(
         filter_eight(source, first, stride, step, rows, columns, kind, fraction, shift, target)
 
 
-@compiled
+@compiled_inline
 def put_border(
-    source: Array[int],
+    source: Samples,
     first: int,
     stride: int,
     width: int,

@@ -1,6 +1,6 @@
 """Prediction from reference pictures of another size (reference picture resampling, H.266 clause 8.5.6.3)."""
 
-from codecnn.base.compiled import compiled
+from codecnn.base.compiled import compiled, compiled_inline
 from codecnn.base.records import Array
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.interpolation import (
@@ -20,7 +20,7 @@ from codecnn.vvc.decoder.interpolation import (
 from codecnn.vvc.decoder.records import FAULT_REFERENCE, INTER_BLOCK
 
 
-@compiled
+@compiled_inline
 def predict_from(
     f: Frame,
     reference: int,
