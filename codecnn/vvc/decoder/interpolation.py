@@ -339,6 +339,12 @@ def fetch(
     # Columns from `low` to `high` are copied, those before and after them are padded.
     low, high = clip(window_x, left, right), clip(last_x, left, right)
     begin, end = clip(low - x, 0, width), clip(high + 1 - x, 0, width)
+    if end - begin == width and y >= max(top, window_y) and y + height - 1 <= min(bottom, last_y):
+        for row in range(height):
+            source, out = U(first + (y + row) * stride + x), U(row * width)
+            for k in range(width):
+                fetched[out + U(k)] = samples[source + U(k)]
+        return
     for row in range(height):
         line = first + clip(clip(y + row, window_y, last_y), top, bottom) * stride
         to = row * width
