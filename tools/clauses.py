@@ -98,7 +98,7 @@ def _functions_in(module: str, node: ast.AST, prefix: str) -> Iterator[Function]
             yield from _functions_in(module, child, f"{child.name}.")
         elif isinstance(child, ast.FunctionDef):
             decorators = {ast.unparse(decorator) for decorator in child.decorator_list}
-            compiled = not decorators.isdisjoint({"compiled", "compiled_entry"})
+            compiled = not decorators.isdisjoint({"compiled", "compiled_inline", "compiled_entry"})
             clauses = clauses_of(ast.get_docstring(child) or "")
             yield Function(module, prefix + child.name, compiled, clauses)
             yield from _functions_in(module, child, prefix)

@@ -88,8 +88,21 @@ def compiled(function: Function) -> Function:
     Numba compiles a function once more for every combination of constants that it is called with. This function is
     compiled once for all constants.
     """
+    return _part(function, inlined=False)
+
+
+def compiled_inline(function: Function) -> Function:
+    """Compile a function as `compiled` does, but into each of its callers.
+
+    This is for functions that take less time than passing their arguments, such as a NamedTuple of many arrays.
+    """
+    return _part(function, inlined=True)
+
+
+def _part(function: Function, inlined: bool) -> Function:
+    """Compile a function that only other compiled functions call."""
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": _PartCompiler}
-    fast: Any = numba.njit(**options)(function)
+    fast: Any = numba.njit(forceinline=inlined, **options)(function)
     if COMPILED:
         resolve = fast.get_call_template
 

@@ -10,6 +10,7 @@ WITHOUT_CLAUSE = {
     "block_state.store_unit": "stores properties of blocks that deblocking reads",
     "block_state.packed_block": "packs properties of blocks that deblocking reads",
     "block_state.put_block": "stores properties of blocks that deblocking reads",
+    "borrowed.borrowed_decoded": "passes arrays to compiled functions",
     "borrowed.borrowed_records": "passes arrays to compiled functions",
     "borrowed.borrowed_samples": "passes arrays to compiled functions",
     "coding_units.block_position": "reads the log",

@@ -133,6 +133,7 @@ def empty_frame(bit_depth):
         candidates=new_record(rc.Candidates),
         motion=no_motion(SIDE // 4, SIDE // 4),
         references=np.zeros(1, np.uint16),
+        fetched=np.zeros(rc.INTER_BLOCK, np.uint16),
         collocated=np.zeros((1, 1), rc.COLLOCATED_CELL),
     )
 

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, source_digest
 from codecnn.base.records import Array, Record, Records, record_dtype
-from codecnn.vvc.decoder.borrowed import borrowed_records, borrowed_samples
+from codecnn.vvc.decoder.borrowed import borrowed_decoded, borrowed_records, borrowed_samples
 from codecnn.vvc.decoder.cross_component_alf import cross_component_filter
 from codecnn.vvc.decoder.frame import U, clip
 from codecnn.vvc.decoder.records import PictureValues
 
 Samples = npt.NDArray[np.int32]
+Decoded = npt.NDArray[np.uint16]
 
 MARGIN = 4
 """Samples around a rectangle that are copied with it."""
@@ -270,7 +271,7 @@ def add_tap(block: Samples, totals: Samples, weights: Samples, tap: int, y: int,
 
 @compiled
 def write_row(
-    block: Samples, totals: Samples, target: Samples, y: int, to_x: int, to_y: int, count: int, shift: int, depth: int
+    block: Samples, totals: Samples, target: Decoded, y: int, to_x: int, to_y: int, count: int, shift: int, depth: int
 ) -> None:
     """Write a row of filtered samples and clear its sums.
 
@@ -303,7 +304,7 @@ def filter_luma_rectangle(
     sums: Samples,
     weights: Samples,
     totals: Samples,
-    target: Samples,
+    target: Decoded,
     x0: int,
     y0: int,
     width: int,
@@ -364,7 +365,7 @@ def filter_chroma_rectangle(
     block: Samples,
     weights: Samples,
     totals: Samples,
-    target: Samples,
+    target: Decoded,
     x0: int,
     y0: int,
     width: int,
@@ -419,9 +420,9 @@ def _entry(sources: str) -> Callable[..., str]:
         source_y: Samples,
         source_u: Samples,
         source_v: Samples,
-        target_y: Samples,
-        target_u: Samples,
-        target_v: Samples,
+        target_y: Decoded,
+        target_u: Decoded,
+        target_v: Decoded,
     ) -> str:
         """Apply ALF and cross-component ALF to rectangles of a picture.
 
@@ -436,7 +437,7 @@ def _entry(sources: str) -> Callable[..., str]:
             source_y: Luma before ALF, shape (rows, columns).
             source_u: Cb before ALF.
             source_v: Cr before ALF.
-            target_y: Result of luma, a copy of `source_y`.
+            target_y: Result of luma, a copy of `source_y`, uint16.
             target_u: Result of Cb, a copy of `source_u`.
             target_v: Result of Cr, a copy of `source_v`.
 
@@ -446,9 +447,9 @@ def _entry(sources: str) -> Callable[..., str]:
         if COMPILED:
             rectangles, luma_filters = borrowed_records(rectangles, RECTANGLE), borrowed_samples(luma_filters)
             chroma_filters, cross_filters = borrowed_samples(chroma_filters), borrowed_samples(cross_filters)
-            source_y, target_y = borrowed_samples(source_y), borrowed_samples(target_y)
-            source_u, target_u = borrowed_samples(source_u), borrowed_samples(target_u)
-            source_v, target_v = borrowed_samples(source_v), borrowed_samples(target_v)
+            source_y, target_y = borrowed_samples(source_y), borrowed_decoded(target_y)
+            source_u, target_u = borrowed_samples(source_u), borrowed_decoded(target_u)
+            source_v, target_v = borrowed_samples(source_v), borrowed_decoded(target_v)
         ctu, depth = 1 << pic.ctb_log2_size_y, pic.bit_depth
         memory = (
             np.empty((ctu + 2 * MARGIN, ctu + 2 * MARGIN), np.int32),

@@ -23,6 +23,14 @@ def borrowed_samples(array: npt.NDArray[np.int32]) -> Any:
 
 
 @compiled
+def borrowed_decoded(array: npt.NDArray[np.uint16]) -> Any:
+    """Return a view without reference count of a uint16 array, which must be contiguous."""
+    if not array.flags.c_contiguous:
+        raise ValueError("the array is not contiguous")
+    return carray(pointer(array.ctypes.data), array.shape, np.uint16)
+
+
+@compiled
 def borrowed_records(array: Records, dtype: np.dtype[Any]) -> Any:
     """Return a view without reference count of an array of records of type `dtype`, which must be contiguous."""
     if not array.flags.c_contiguous:

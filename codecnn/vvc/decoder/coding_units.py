@@ -325,6 +325,7 @@ def _entry(sources: str) -> Callable[[Frame], str]:
                 frame.candidates,
                 carray(pointer(frame.motion.ctypes.data), frame.motion.shape, MOTION_CELL),
                 carray(pointer(frame.references.ctypes.data), frame.references.shape, np.uint16),
+                carray(pointer(frame.fetched.ctypes.data), frame.fetched.shape, np.uint16),
                 carray(pointer(frame.collocated.ctypes.data), frame.collocated.shape, COLLOCATED_CELL),
             )
         ctb_row = coding_unit(f).y >> f.pic.ctb_log2_size_y

@@ -15,7 +15,7 @@ MARGIN = 4
 @compiled
 def cross_component_filter(
     luma: Samples,
-    target: Samples,
+    target: npt.NDArray[np.uint16],
     x0: int,
     y0: int,
     width: int,

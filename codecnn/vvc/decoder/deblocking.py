@@ -17,6 +17,7 @@ from codecnn.vvc.decoder.records import (
     BLOCK_CELL,
     EDGE,
     MOTION_CELL,
+    BlockCell,
     Edge,
     MotionCell,
     PictureValues,
@@ -287,8 +288,15 @@ def _edges_entry(sources: str) -> Callable[..., str]:
             slices, edges = borrowed_records(slices, DEBLOCKING_SLICE), borrowed_records(edges, EDGE)
         for row in range(first, last):
             for column in range(edges.shape[2]):
-                region = known[row, column].region[0]
+                cell: BlockCell = known[row, column]
+                region = cell.region[0]
                 if region == 0 or slices[(region - 1) // fr.SLICE_REGIONS].disabled:
+                    continue
+                # Most cells have no edge of a block, and their unit has no subblocks.
+                if (
+                    not (cell.block[0] | cell.block[1]) & (bk.EDGE_LEFT | bk.EDGE_TOP)
+                    and motion[row, column].model <= 0
+                ):
                     continue
                 for horizontal in range(2):
                     cell_index = row if horizontal else column

@@ -16,6 +16,7 @@ from codecnn.vvc.decoder.picture import (
     apply_hook,
     check_hook,
     check_planes,
+    kinds_of,
     reconstruct_picture,
 )
 from codecnn.vvc.decoder.picture_buffer import PictureBuffer
@@ -140,20 +141,22 @@ class Decoder:
         check_hook(picture, self.hook)
         reference, slot = self._buffer.reserve(picture)
         target = [] if self.hook is not None else slot
-        decoded = reconstruct_picture(picture, log, self._buffer, self._worker, self._memory, target)
+        decoded = reconstruct_picture(
+            picture, log, self._buffer, self._worker, self._memory, target, kept=kinds_of(self.names)
+        )
         stored = self._worker.submit(_raise_errors, decoded.filtering)
         if self.hook is not None:
             apply_hook(decoded, self.hook)
             for plane, samples in zip(slot, decoded.reference, strict=True):
                 plane[...] = samples
-        self._buffer.store(reference, decoded.frame, decoded.lists, picture.is_intra, stored)
-        self._unfinished.append(stored)
+        finish: Future[Any] = stored
         if picture.output:
-            record = self._worker.submit(self._record, decoded, missing)
-            self._unfinished[-1] = record
+            finish = record = self._worker.submit(self._record, decoded, missing)
             for waiting in self._waiting:
                 waiting.latency += 1
             self._waiting.append(_Waiting(picture.poc, record))
+        self._unfinished.append(finish)
+        self._buffer.store(reference, decoded.frame, decoded.lists, picture.is_intra, stored, finish)
         if self.hook is None:
             # A hook may keep the planes that it gets.
             self._worker.submit(self._memory.give_back, decoded.arrays())

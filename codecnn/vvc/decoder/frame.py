@@ -30,8 +30,8 @@ class Frame(NamedTuple):
         current: Position in the log and state of the current block.
         scratch: Memory for samples and coefficients of the current block.
         tables: Matrices of transforms and of intra prediction, `TABLES`.
-        planes: Reconstruction, prediction and residual of each component, row by row, from `pic.recon`, `pic.pred` and
-            `pic.resid` on, int32.
+        planes: Reconstruction, and prediction and residual if they are kept, of each component, row by row, from
+            `pic.recon`, `pic.pred` and `pic.resid` on, int32.
         known: State of the blocks reconstructed so far, cells of type BLOCK_CELL, shape (rows, columns); a cell is 4x4
             luma samples.
         log: Log of the slice data, as in `codecnn.vvc.syntax.log`, int64.
@@ -41,6 +41,7 @@ class Frame(NamedTuple):
             4x4 luma samples.
         references: Decoded pictures that the slice may refer to, one after the other, uint16; `slice.ref_pic_list` has
             the positions.
+        fetched: Memory for a block of a reference picture with padding, INTER_BLOCK samples, uint16.
         collocated: Motion of the collocated picture as `temporal_motion.stored_motion` returns it, cells of type
             COLLOCATED_CELL, shape (rows, columns); a cell is 8x8 luma samples. A slice without it has no cells here, or
             its ph_temporal_mvp_enabled_flag is 0.
@@ -58,6 +59,7 @@ class Frame(NamedTuple):
     candidates: Candidates
     motion: Records
     references: npt.NDArray[np.uint16]
+    fetched: npt.NDArray[np.uint16]
     collocated: Records
 
 

@@ -1,5 +1,7 @@
 """Initialisation of the state of a picture and of its slices from parameter sets and headers."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from codecnn.base.errors import FormatError
@@ -9,6 +11,7 @@ from codecnn.vvc.decoder.plane_memory import PlaneMemory
 from codecnn.vvc.decoder.records import (
     BLOCK_CELL,
     COLLOCATED_CELL,
+    INTER_BLOCK,
     MOTION_CELL,
     Candidates,
     InterUnit,
@@ -28,12 +31,15 @@ from codecnn.vvc.syntax import (
 )
 
 
-def new_frame(picture: ParsedPicture, memory: PlaneMemory | None = None) -> tuple[fr.Frame, list[tuple[int, int]]]:
+def new_frame(
+    picture: ParsedPicture, memory: PlaneMemory | None = None, kept: Collection[str] = ("pred", "resid")
+) -> tuple[fr.Frame, list[tuple[int, int]]]:
     """Initialise the state of a picture.
 
     Args:
         picture: The picture.
         memory: Memory of its arrays; None allocates them.
+        kept: Samples to keep besides the reconstruction: "pred" the prediction, "resid" the residual.
 
     Returns:
         The state, and the (height, width) of the components.
@@ -57,17 +63,22 @@ def new_frame(picture: ParsedPicture, memory: PlaneMemory | None = None) -> tupl
     for kind, table in enumerate(sps.chroma_qp_tables):
         pic.chroma_qp_table[kind, : len(table)] = table
     total = 0
-    for starts in (pic.recon, pic.pred, pic.resid):
+    kinds = [pic.recon, *([pic.pred] if "pred" in kept else []), *([pic.resid] if "resid" in kept else [])]
+    pic.resid[:] = -1
+    for starts in kinds:
         for component, (rows, columns) in enumerate(sizes):
             pic.stride[component] = columns
             starts[component] = total
             total += rows * columns
+    if "pred" not in kept:
+        pic.pred[:] = pic.recon
     current.vpdu_x = -1
     planes = memory.take((total,), np.int32)
-    planes[pic.resid[0] :] = 0
+    if "resid" in kept:
+        planes[pic.resid[0] :] = 0
     if sps.sps_ibc_enabled_flag:
         # A block vector of a damaged stream may point to samples that are not reconstructed.
-        planes[: pic.pred[0]] = 0
+        planes[: sum(rows * columns for rows, columns in sizes)] = 0
     known = memory.take((height // 4, width // 4), BLOCK_CELL)
     known.view(np.int32)[...] = 0
     return fr.Frame(
@@ -83,6 +94,7 @@ def new_frame(picture: ParsedPicture, memory: PlaneMemory | None = None) -> tupl
         new_record(Candidates),
         no_motion(height // 4, width // 4, memory),
         np.zeros(1, np.uint16),
+        np.zeros(INTER_BLOCK, np.uint16),
         np.zeros((1, 1), COLLOCATED_CELL),
     ), sizes
 

@@ -8,7 +8,7 @@ from codecnn.base.records import Array
 from codecnn.vvc.decoder.combined import add_intra
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.geometric import predict_geometric
-from codecnn.vvc.decoder.interpolation import AFFINE, HALF_SAMPLE, REGULAR, interpolate, ref_pic, whole_border
+from codecnn.vvc.decoder.interpolation import AFFINE, HALF_SAMPLE, REGULAR, interpolate, ref_pic
 from codecnn.vvc.decoder.luma_mapping import map_luma
 from codecnn.vvc.decoder.merge import halved
 from codecnn.vvc.decoder.records import (
@@ -171,11 +171,9 @@ def predict_by_flow(
     """
     mv = f.unit.motion.mv
     kind = HALF_SAMPLE if f.unit.motion.hpel_if_idx else REGULAR
-    predicted, bordered = f.scratch.predicted[0], f.scratch.bordered
-    stride = interpolate(f, entry_0, 0, x, y, width, height, mv_x0, mv_y0, mv[0].x, mv[0].y, kind, True, predicted)
-    whole_border(f, predicted, stride, width, height, mv_x0, mv_y0, bordered[0])
-    stride = interpolate(f, entry_1, 0, x, y, width, height, mv_x1, mv_y1, mv[1].x, mv[1].y, kind, True, predicted)
-    whole_border(f, predicted, stride, width, height, mv_x1, mv_y1, bordered[1])
+    predicted = f.scratch.predicted[0]
+    interpolate(f, entry_0, 0, x, y, width, height, mv_x0, mv_y0, mv[0].x, mv[0].y, kind, 0, predicted)
+    interpolate(f, entry_1, 0, x, y, width, height, mv_x1, mv_y1, mv[1].x, mv[1].y, kind, 1, predicted)
     write_optical_flow(f, x, y, width, height)
 
 
@@ -236,7 +234,7 @@ def predict_block(
                 if moved_0:
                     stride_0 = interpolate(
                         f, entry_0, component, left, top, columns, rows,
-                        mv_x0, mv_y0, mv[0].x, mv[0].y, kind, False, target_0,
+                        mv_x0, mv_y0, mv[0].x, mv[0].y, kind, -1, target_0,
                     )  # fmt: skip
                 elif entry_0 >= 0:
                     stride_0 = predict_from(
@@ -246,7 +244,7 @@ def predict_block(
                 if moved_1:
                     stride_1 = interpolate(
                         f, entry_1, component, left, top, columns, rows,
-                        mv_x1, mv_y1, mv[1].x, mv[1].y, kind, False, target_1,
+                        mv_x1, mv_y1, mv[1].x, mv[1].y, kind, -1, target_1,
                     )  # fmt: skip
                 elif entry_1 >= 0:
                     stride_1 = predict_from(
@@ -329,7 +327,6 @@ def predict_subblock(
     """
     if not flow:
         return predict_from(f, entry, 0, x, y, 4, 4, x, y, mv_x, mv_y, AFFINE, target)
-    stride = interpolate(f, entry, 0, x, y, 4, 4, mv_x, mv_y, mv_x, mv_y, AFFINE, True, target)
-    whole_border(f, target, stride, 4, 4, mv_x, mv_y, f.scratch.bordered[0])
+    interpolate(f, entry, 0, x, y, 4, 4, mv_x, mv_y, mv_x, mv_y, AFFINE, 0, target)
     apply_flow(f, which, target)
     return 4

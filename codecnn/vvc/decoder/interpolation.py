@@ -1,16 +1,17 @@
 """Interpolation of reference pictures at fractional positions (H.266 clauses 8.5.6.3.2 to 8.5.6.3.4).
 
-A block of reference samples is copied to `scratch.fetched`, with padding outside the picture. All filters run over
-whole rows of this block, including its margin, so that each is one loop without branches. Their indices are unsigned:
-numba then omits the check for negative indices, and the loops are vectorised.
+The filters read the samples of a block in the reference picture. If it needs padding, or its rows are too short for
+loops over vectors, it is copied to `Frame.fetched`; the short rows are then filtered in one loop over the whole copy.
+Indices are unsigned: numba then omits the check for negative indices, and the loops are vectorised.
 """
 
 import numpy as np
+import numpy.typing as npt
 
-from codecnn.base.compiled import compiled
+from codecnn.base.compiled import compiled, compiled_inline
 from codecnn.base.records import Array
 from codecnn.vvc.decoder.frame import Frame, U, clip
-from codecnn.vvc.decoder.records import FAULT_REFERENCE, RefPicListEntry
+from codecnn.vvc.decoder.records import FAULT_REFERENCE, RefPicListEntry, Scratch
 from codecnn.vvc.intra import CUBIC_FILTER
 
 REGULAR, HALF_SAMPLE, AFFINE, DOWN_1, DOWN_2, AFFINE_DOWN_1, AFFINE_DOWN_2 = range(7)
@@ -18,6 +19,12 @@ REGULAR, HALF_SAMPLE, AFFINE, DOWN_1, DOWN_2, AFFINE_DOWN_1, AFFINE_DOWN_2 = ran
 
 Of these, chroma has REGULAR, DOWN_1 and DOWN_2 (tables 33 to 35).
 """
+
+
+Samples = npt.NDArray[np.uint16]
+
+NARROW = 8
+"""Blocks of fewer columns are filtered as one row."""
 
 
 def _mirrored(rows: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -127,21 +134,32 @@ CHROMA_FILTERS = np.array([*[CUBIC_FILTER] * 3, _CHROMA_DOWN_1, _CHROMA_DOWN_2],
 
 @compiled
 def filter_eight(
-    source: Array[int], first: int, step: int, count: int, kind: int, fraction: int, shift: int, target: Array[int]
+    source: Samples | Array[int],
+    first: int,
+    stride: int,
+    step: int,
+    rows: int,
+    columns: int,
+    kind: int,
+    fraction: int,
+    shift: int,
+    target: Array[int],
 ) -> None:
-    """Filter `count` numbers by eight taps.
+    """Filter a block by eight taps.
 
     Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
 
     Args:
         source: Samples, or results of the horizontal filter.
         first: Position of the first tap of the first result.
-        step: Distance of the taps: 1 to filter along rows, the length of a row to filter along columns.
-        count: Number of results, which follow each other like the taps of one position.
+        stride: Distance of the rows in `source`.
+        step: Distance of the taps: 1 to filter along rows, `stride` to filter along columns.
+        rows: Rows of the result.
+        columns: Columns of the result.
         kind: Filter set.
         fraction: Fraction in 1/16 sample.
         shift: Right shift of the sums.
-        target: The results.
+        target: The results, row by row.
     """
     c0, c1, c2, c3 = (
         LUMA_FILTERS[kind, fraction, 0],
@@ -155,28 +173,39 @@ def filter_eight(
         LUMA_FILTERS[kind, fraction, 6],
         LUMA_FILTERS[kind, fraction, 7],
     )
-    t0, t1, t2, t3 = U(first), U(first + step), U(first + 2 * step), U(first + 3 * step)
-    t4, t5, t6, t7 = U(first + 4 * step), U(first + 5 * step), U(first + 6 * step), U(first + 7 * step)
-    for k in range(count):
-        i = U(k)
-        total = np.int32(
-            c0 * source[t0 + i]
-            + c1 * source[t1 + i]
-            + c2 * source[t2 + i]
-            + c3 * source[t3 + i]
-            + c4 * source[t4 + i]
-            + c5 * source[t5 + i]
-            + c6 * source[t6 + i]
-            + c7 * source[t7 + i]
-        )
-        target[i] = total >> shift
+    for row in range(rows):
+        tap, out = first + row * stride, U(row * columns)
+        t0, t1, t2, t3 = U(tap), U(tap + step), U(tap + 2 * step), U(tap + 3 * step)
+        t4, t5, t6, t7 = U(tap + 4 * step), U(tap + 5 * step), U(tap + 6 * step), U(tap + 7 * step)
+        for k in range(columns):
+            i = U(k)
+            total = np.int32(
+                c0 * source[t0 + i]
+                + c1 * source[t1 + i]
+                + c2 * source[t2 + i]
+                + c3 * source[t3 + i]
+                + c4 * source[t4 + i]
+                + c5 * source[t5 + i]
+                + c6 * source[t6 + i]
+                + c7 * source[t7 + i]
+            )
+            target[out + i] = total >> shift
 
 
 @compiled
 def filter_four(
-    source: Array[int], first: int, step: int, count: int, kind: int, fraction: int, shift: int, target: Array[int]
+    source: Samples | Array[int],
+    first: int,
+    stride: int,
+    step: int,
+    rows: int,
+    columns: int,
+    kind: int,
+    fraction: int,
+    shift: int,
+    target: Array[int],
 ) -> None:
-    """Filter `count` numbers by four taps; the arguments are those of `filter_eight`.
+    """Filter a block by four taps; the arguments are those of `filter_eight`.
 
     Part of clause 8.5.6.3.4, Chroma sample interpolation process.
 
@@ -188,14 +217,31 @@ def filter_four(
         CHROMA_FILTERS[kind, fraction, 2],
         CHROMA_FILTERS[kind, fraction, 3],
     )
-    t0, t1, t2, t3 = U(first), U(first + step), U(first + 2 * step), U(first + 3 * step)
-    for k in range(count):
-        i = U(k)
-        total = np.int32(c0 * source[t0 + i] + c1 * source[t1 + i] + c2 * source[t2 + i] + c3 * source[t3 + i])
-        target[i] = total >> shift
+    for row in range(rows):
+        tap, out = first + row * stride, U(row * columns)
+        t0, t1, t2, t3 = U(tap), U(tap + step), U(tap + 2 * step), U(tap + 3 * step)
+        for k in range(columns):
+            i = U(k)
+            total = np.int32(c0 * source[t0 + i] + c1 * source[t1 + i] + c2 * source[t2 + i] + c3 * source[t3 + i])
+            target[out + i] = total >> shift
 
 
-@compiled
+@compiled_inline
+def copy_whole(
+    source: Samples, first: int, stride: int, rows: int, columns: int, shift: int, target: Array[int]
+) -> None:
+    """Shift whole samples left; the arguments are those of `filter_eight`.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
+    """
+    for row in range(rows):
+        begin, out = U(first + row * stride), U(row * columns)
+        for k in range(columns):
+            target[out + U(k)] = np.int32(source[begin + U(k)]) << shift
+
+
+@compiled_inline
 def ref_pic(f: Frame, entry: int) -> RefPicListEntry:
     """Return an entry of a reference picture list by 16 * X + refIdxLX.
 
@@ -204,7 +250,7 @@ def ref_pic(f: Frame, entry: int) -> RefPicListEntry:
     return f.slice.ref_pic_list[entry >> 4 & 1, entry & 15]
 
 
-@compiled
+@compiled_inline
 def sample_bounds(f: Frame, reference: int, component: int) -> tuple[int, int, int, int]:
     """Return the first and last column and the first and last row of a reference that may be used.
 
@@ -244,7 +290,7 @@ def wrapped(x: int, offset: int, width: int) -> int:
     return x
 
 
-@compiled
+@compiled_inline
 def fetch(
     f: Frame,
     reference: int,
@@ -258,7 +304,7 @@ def fetch(
     window_w: int,
     window_h: int,
 ) -> None:
-    """Copy a block of reference samples, with padding, to `scratch.fetched`, row by row.
+    """Copy a block of reference samples, with padding, to `Frame.fetched`, row by row.
 
     Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
     Part of clause 8.5.6.3.4, Chroma sample interpolation process.
@@ -276,7 +322,7 @@ def fetch(
         window_w: Number of columns of these samples.
         window_h: Number of rows of these samples.
     """
-    fetched, samples, ref = f.scratch.fetched, f.references, ref_pic(f, reference)
+    fetched, samples, ref = f.fetched, f.references, ref_pic(f, reference)
     if ref.width <= 0:
         f.current.fault = FAULT_REFERENCE
         for i in range(width * height):
@@ -285,27 +331,52 @@ def fetch(
     first, stride = ref.start[component], ref.stride[component]
     left, right, top, bottom = sample_bounds(f, reference, component)
     last_x, last_y = window_x + window_w - 1, window_y + window_h - 1
-    inside = x >= max(left, window_x) and x + width - 1 <= min(right, last_x)
-    if inside and y >= max(top, window_y) and y + height - 1 <= min(bottom, last_y):
-        for row in range(height):
-            source, out = U(first + (y + row) * stride + x), U(row * width)
-            for k in range(width):
-                fetched[out + U(k)] = samples[source + U(k)]
-        return
     sub_x = f.pic.log2_sub_width_c if component else 0
     offset = f.slice.ref_wraparound_offset >> sub_x
     if f.slice.subpic_treated_as_pic or ref.scaled:
         offset = 0
     picture_w = ref.width >> sub_x
+    # Columns from `low` to `high` are copied, those before and after them are padded.
+    low, high = clip(window_x, left, right), clip(last_x, left, right)
+    begin, end = clip(low - x, 0, width), clip(high + 1 - x, 0, width)
+    if end - begin == width and y >= max(top, window_y) and y + height - 1 <= min(bottom, last_y):
+        for row in range(height):
+            source, out = U(first + (y + row) * stride + x), U(row * width)
+            for k in range(width):
+                fetched[out + U(k)] = samples[source + U(k)]
+        return
     for row in range(height):
         line = first + clip(clip(y + row, window_y, last_y), top, bottom) * stride
         to = row * width
-        for column in range(width):
-            at = wrapped(clip(x + column, window_x, last_x), offset, picture_w)
-            fetched[to + column] = samples[line + clip(at, left, right)]
+        if offset and (begin > 0 or end < width):
+            for column in range(width):
+                at = wrapped(clip(x + column, window_x, last_x), offset, picture_w)
+                fetched[to + column] = samples[line + clip(at, left, right)]
+            continue
+        for column in range(begin):
+            fetched[to + column] = samples[line + low]
+        if begin < end:
+            source, out = U(line + x + begin), U(to + begin)
+            for k in range(end - begin):
+                fetched[out + U(k)] = samples[source + U(k)]
+        for column in range(end, width):
+            fetched[to + column] = samples[line + high]
 
 
-@compiled
+@compiled_inline
+def is_inside(f: Frame, reference: int, component: int, x: int, y: int, width: int, height: int) -> bool:
+    """Return True if a block of a component lies inside a reference picture, so that it needs no padding.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
+    """
+    if ref_pic(f, reference).width <= 0:
+        return False
+    left, right, top, bottom = sample_bounds(f, reference, component)
+    return x >= left and x + width - 1 <= right and y >= top and y + height - 1 <= bottom
+
+
+@compiled_inline
 def chroma_vector(f: Frame, component: int, mv_x: int, mv_y: int) -> tuple[int, int, int, int]:
     """Split a vector in 1/16 luma sample into whole samples and fractions of a component.
 
@@ -336,14 +407,12 @@ def interpolate(
     start_x: int,
     start_y: int,
     kind: int,
-    border: bool,
+    border: int,
     target: Array[int],
 ) -> int:
     """Predict a block from a reference of the size of the picture, with 14 bits of precision.
 
     Clause 8.5.6.3.1, Fractional sample interpolation process.
-    Clause 8.5.6.3.2, Luma sample interpolation filtering process.
-    Clause 8.5.6.3.4, Chroma sample interpolation process.
 
     Args:
         f: State of the picture.
@@ -358,90 +427,167 @@ def interpolate(
         start_x: Horizontal vector before its refinement by DMVR, which decides which samples may be used.
         start_y: Vertical vector before its refinement.
         kind: Filter set.
-        border: Fetch all samples around the block, also those that the filters do not need, for `whole_border`.
+        border: Index in `scratch.bordered` that the luma prediction with a border of whole samples is written to, -1
+            for none.
         target: The result.
 
     Returns:
         Number of columns of a row of the result.
     """
-    fetched, half_filtered = f.scratch.fetched[:], f.scratch.half_filtered[:]
     taps = 4 if component else 8
     before = taps // 2 - 1
     whole_x, whole_y, fraction_x, fraction_y = chroma_vector(f, component, mv_x, mv_y)
-    across = taps - 1 if fraction_x or border else 0
-    down = taps - 1 if fraction_y or border else 0
-    left, top = x + whole_x - (before if across else 0), y + whole_y - (before if down else 0)
-    columns, rows = width + across, height + down
-    window_x, window_y, window_w, window_h = left, top, columns, rows
-    if start_x != mv_x or start_y != mv_y:
-        whole_x, whole_y, _, _ = chroma_vector(f, component, start_x, start_y)
-        window_x, window_y = x + whole_x - before, y + whole_y - before
-        window_w, window_h = width + taps - 1, height + taps - 1
-    fetch(f, reference, component, left, top, columns, rows, window_x, window_y, window_w, window_h)
-    first_shift = min(4, f.pic.bit_depth - 8)
-    at = 0
-    if across and not fraction_x:
-        at += before
-    if down and not fraction_y:
-        at += before * columns
-    # Rows have `columns` numbers in each stage; the last row lacks those that its filter has no samples for.
-    count = height * columns - across
+    # The samples that the filters need, or a border.
+    left, top, columns, rows = x + whole_x, y + whole_y, width, height
+    if fraction_x or border >= 0:
+        left, columns = left - before, width + taps - 1
+    if fraction_y or border >= 0:
+        top, rows = top - before, height + taps - 1
+    across, down = x + whole_x - left, y + whole_y - top
+    refined = start_x != mv_x or start_y != mv_y
+    source, ref = f.references, ref_pic(f, reference)
+    stride = ref.stride[component]
+    first = ref.start[component] + (top + down) * stride + left + across
+    if refined or width < NARROW or not is_inside(f, reference, component, left, top, columns, rows):
+        window_x, window_y, window_w, window_h = left, top, columns, rows
+        if refined:
+            whole_x, whole_y, _, _ = chroma_vector(f, component, start_x, start_y)
+            window_x, window_y = x + whole_x - before, y + whole_y - before
+            window_w, window_h = width + taps - 1, height + taps - 1
+        fetch(f, reference, component, left, top, columns, rows, window_x, window_y, window_w, window_h)
+        source, first, stride = f.fetched, down * columns + across, columns
+    return filter_block(
+        f.scratch, f.pic.bit_depth, component, source, first, stride, width, height, fraction_x, fraction_y, kind,
+        border, target,
+    )  # fmt: skip
+
+
+@compiled_inline
+def filter_block(
+    scratch: Scratch,
+    bit_depth: int,
+    component: int,
+    source: Samples,
+    first: int,
+    stride: int,
+    width: int,
+    height: int,
+    fraction_x: int,
+    fraction_y: int,
+    kind: int,
+    border: int,
+    target: Array[int],
+) -> int:
+    """Filter a block of samples along rows, then along columns; arguments and result are those of `interpolate`.
+
+    Clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Clause 8.5.6.3.4, Chroma sample interpolation process.
+
+    Args:
+        scratch: Memory for the results of the horizontal filter, and the border.
+        bit_depth: Bit depth.
+        component: 0 Y, 1 Cb, 2 Cr.
+        source: Samples of the reference: `Frame.references`, or `Frame.fetched` if the block is narrow.
+        first: Position of the whole sample at or before the first position.
+        stride: Distance of the rows in `source`.
+        width: Width of the block.
+        height: Height of the block.
+        fraction_x: Fraction of the columns in 1/16 sample of luma or 1/32 sample of chroma.
+        fraction_y: Fraction of the rows.
+        kind: Filter set.
+        border: Index in `scratch.bordered`, or -1.
+        target: The result.
+    """
+    half_filtered, whole_shift = scratch.half_filtered[:], max(2, 14 - bit_depth)
+    taps = 4 if component else 8
+    before, shift = taps // 2 - 1, min(4, bit_depth - 8)
+    # A narrow block is one row, which the rows above and below make longer.
+    pitch, rows, columns, more_rows, more_columns = width, height, width, taps - 1, 0
+    if width < NARROW:
+        pitch, rows, columns = stride, 1, (height - 1) * stride + width
+        more_rows, more_columns = 0, (taps - 1) * stride
     if not fraction_x and not fraction_y:
-        shift = max(2, 14 - f.pic.bit_depth)
-        source = U(at)
-        for k in range(count):
-            target[U(k)] = fetched[source + U(k)] << shift
-    elif component:
-        if not fraction_y:
-            filter_four(fetched, at, 1, count, kind, fraction_x, first_shift, target)
-        elif not fraction_x:
-            filter_four(fetched, at, columns, count, kind, fraction_y, first_shift, target)
-        else:
-            filter_four(fetched, at, 1, rows * columns - across, kind, fraction_x, first_shift, half_filtered)
-            filter_four(half_filtered, 0, columns, count, kind, fraction_y, 6, target)
+        copy_whole(source, first, stride, rows, columns, whole_shift, target)
     elif not fraction_y:
-        filter_eight(fetched, at, 1, count, kind, fraction_x, first_shift, target)
+        filter_rows(component, source, first - before, stride, 1, rows, columns, kind, fraction_x, shift, target)
     elif not fraction_x:
-        filter_eight(fetched, at, columns, count, kind, fraction_y, first_shift, target)
+        begin = first - before * stride
+        filter_rows(component, source, begin, stride, stride, rows, columns, kind, fraction_y, shift, target)
     else:
-        filter_eight(fetched, at, 1, rows * columns - across, kind, fraction_x, first_shift, half_filtered)
-        filter_eight(half_filtered, 0, columns, count, kind, fraction_y, 6, target)
-    return columns
+        begin = first - before * stride - before
+        rows, columns = rows + more_rows, columns + more_columns
+        filter_rows(component, source, begin, stride, 1, rows, columns, kind, fraction_x, shift, half_filtered)
+        # The results have no gaps between their rows.
+        columns = (height - 1) * pitch + width
+        filter_rows(component, half_filtered, 0, pitch, pitch, 1, columns, kind, fraction_y, 6, target)
+    if border >= 0:
+        inner = scratch.bordered[border]
+        put_border(source, first, stride, width, height, fraction_x, fraction_y, whole_shift, inner)
+        for row in range(height):
+            place, out = U(row * pitch), U((row + 1) * (width + 2) + 1)
+            for k in range(width):
+                inner[out + U(k)] = target[place + U(k)]
+    return pitch
 
 
-@compiled
-def whole_border(
-    f: Frame, prediction: Array[int], stride: int, width: int, height: int, mv_x: int, mv_y: int, target: Array[int]
+@compiled_inline
+def filter_rows(
+    component: int,
+    source: Samples | Array[int],
+    first: int,
+    stride: int,
+    step: int,
+    rows: int,
+    columns: int,
+    kind: int,
+    fraction: int,
+    shift: int,
+    target: Array[int],
 ) -> None:
-    """Copy a luma prediction and put a border of whole samples around it, for gradients.
+    """Filter rows of samples by the filter of a component; the other arguments are those of `filter_eight`.
+
+    Part of clause 8.5.6.3.2, Luma sample interpolation filtering process.
+    Part of clause 8.5.6.3.4, Chroma sample interpolation process.
+    """
+    if component:
+        filter_four(source, first, stride, step, rows, columns, kind, fraction, shift, target)
+    else:
+        filter_eight(source, first, stride, step, rows, columns, kind, fraction, shift, target)
+
+
+@compiled_inline
+def put_border(
+    source: Samples,
+    first: int,
+    stride: int,
+    width: int,
+    height: int,
+    fraction_x: int,
+    fraction_y: int,
+    shift: int,
+    target: Array[int],
+) -> None:
+    """Write the border of whole samples around a luma prediction, for gradients.
 
     Clause 8.5.6.3.3, Luma integer sample fetching process.
 
-    The prediction must be the last result of `interpolate` with `border`, whose samples are still in
-    `scratch.fetched`.
-
     Args:
-        f: State of the picture.
-        prediction: The prediction.
-        stride: Number of columns of its rows.
+        source: Samples of the reference.
+        first: Position of the whole sample at or before the first position.
+        stride: Distance of the rows in `source`.
         width: Width of the block.
         height: Height of the block.
-        mv_x: Horizontal vector; the border comes from the whole sample next to it.
-        mv_y: Vertical vector.
+        fraction_x: Fraction of the columns in 1/16 sample; the border comes from the nearest whole samples.
+        fraction_y: Fraction of the rows.
+        shift: Left shift of the samples.
         target: The result, rows of `width` + 2 numbers.
     """
-    fetched = f.scratch.fetched
-    shift = max(2, 14 - f.pic.bit_depth)
-    columns = width + 7
-    # Position (-1, -1) of the nearest whole samples in the block with its margin of three samples.
-    corner = (2 + ((mv_y & 15) >> 3)) * columns + 2 + ((mv_x & 15) >> 3)
-    last = (height + 1) * (width + 2)
+    corner = first + ((fraction_y >> 3) - 1) * stride + (fraction_x >> 3) - 1
+    last, bottom = (height + 1) * (width + 2), corner + (height + 1) * stride
     for i in range(width + 2):
-        target[i] = fetched[corner + i] << shift
-        target[last + i] = fetched[corner + (height + 1) * columns + i] << shift
-    for row in range(height):
-        out = (row + 1) * (width + 2)
-        target[out] = fetched[corner + (row + 1) * columns] << shift
-        target[out + width + 1] = fetched[corner + (row + 1) * columns + width + 1] << shift
-        for i in range(width):
-            target[out + 1 + i] = prediction[row * stride + i]
+        target[i] = np.int32(source[corner + i]) << shift
+        target[last + i] = np.int32(source[bottom + i]) << shift
+    for row in range(1, height + 1):
+        left, out = corner + row * stride, row * (width + 2)
+        target[out] = np.int32(source[left]) << shift
+        target[out + width + 1] = np.int32(source[left + width + 1]) << shift

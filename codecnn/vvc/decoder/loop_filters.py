@@ -36,7 +36,7 @@ class FilteredPlanes(NamedTuple):
     Attributes:
         dbf: After deblocking.
         sao: After SAO.
-        rec: After ALF and cross-component ALF: the decoded picture before cropping.
+        rec: After ALF and cross-component ALF, uint16: the decoded picture before cropping.
     """
 
     dbf: list[Plane]
@@ -54,7 +54,7 @@ class PictureFilters:
         edges: Left and upper edges that deblocking filters, elements of type EDGE, shape (2, rows, columns), a cell
             for each 4x4 luma samples.
         unfiltered: Y, Cb and Cr before the filters; luma is that after the inverse luma mapping.
-        filtered: The planes after each filter; a filter that changes nothing has the same arrays as the one before.
+        filtered: The planes after each filter. If SAO changes nothing, its arrays are those after deblocking.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class PictureFilters:
             ctbs: CTUs of the picture, as `codecnn.vvc.syntax.ParsedCtus` has them.
             planes: Y, Cb and Cr before the inverse luma mapping, int32, shape (rows, columns).
             memory: Memory of the filtered planes; None allocates them.
-            target: Components that the decoded picture is copied to, uint16.
+            target: Components that the decoded picture is written to, uint16; empty allocates them.
             filtered: Apply the filters; otherwise `filtered` stays empty.
             strengths: Derive the edges if the picture is not filtered.
         """
@@ -86,7 +86,7 @@ class PictureFilters:
         self.edges = np.zeros((2, *frame.known.shape), EDGE)
         self._slices = _deblocking_of_slices(picture)
         self._near = usable_ctus(picture, ctbs["region"])
-        self._strengths, self._target = filtered or strengths, target
+        self._strengths = filtered or strengths
         memory = memory or PlaneMemory()
         dbf = [memory.take(plane.shape, np.int32) for plane in planes] if filtered else []
         self._sao = [np.ascontiguousarray(ctbs["sao"][..., component]) for component in range(len(dbf))]
@@ -95,7 +95,7 @@ class PictureFilters:
             for plane, parameters in zip(dbf, self._sao, strict=True)
         ]
         self._tables = _AlfTables(picture) if _filters_of_ctus(ctbs).any() else None
-        rec = after_sao if self._tables is None else [memory.take(plane.shape, np.int32) for plane in dbf]
+        rec = list(target) or [np.empty(plane.shape, np.uint16) for plane in dbf]
         self._rectangles = None if self._tables is None else _rectangles(picture, ctbs, self._near, self._tables)
         self.filtered = FilteredPlanes(dbf, after_sao, rec)
         self._reconstructed = self._offset = self._complete = 0
@@ -122,9 +122,6 @@ class PictureFilters:
             self._apply_sao(component, first, self._offset)
         first, self._complete = self._complete, rows if last else max(0, rows - 2)
         self._apply_alf(first, self._complete)
-        for component, plane in enumerate(self._target):
-            area = self._rows_of(component, first, self._complete)
-            plane[area] = self.filtered.rec[component][area]
 
     def _cells(self, first: int, last: int) -> tuple[int, int]:
         """Return the rows of cells of 4x4 luma samples, first and last + 1, in rows of CTUs."""
@@ -182,17 +179,17 @@ class PictureFilters:
             sao.offset_samples(source, target, self._sao[component], self._near, layout, first, last)
 
     def _apply_alf(self, first: int, last: int) -> None:
-        """Apply ALF and cross-component ALF to rows of CTUs.
+        """Complete rows of CTUs by ALF and cross-component ALF.
 
         Part of clause 8.8.5.1, Adaptive loop filter process.
         """
         after_sao, rec = self.filtered.sao, self.filtered.rec
-        tables, rectangles = self._tables, self._rectangles
-        if tables is None or rectangles is None or first == last:
-            return
         for component, plane in enumerate(rec):
             rows = self._rows_of(component, first, last)
             plane[rows] = after_sao[component][rows]
+        tables, rectangles = self._tables, self._rectangles
+        if tables is None or rectangles is None or first == last:
+            return
         size = 1 << self._picture.sps.ctb_log2_size_y
         start, end = np.searchsorted(rectangles["y"], (first * size, last * size))
         if start == end:

@@ -1,6 +1,6 @@
 """Reconstruction of one picture: its coding units, the in-loop filters, and the planes of the result."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -118,13 +118,9 @@ class Reconstruction:
 
     def arrays(self) -> list[Plane]:
         """Return the arrays that `PlaneMemory` may use again when neither the planes nor the motion are needed."""
-        filtered = self.filters.filtered if self.filters is not None else ()
-        arrays = [
-            self.frame.planes,
-            self.frame.known,
-            self.frame.motion,
-            *(each for group in filtered for each in group),
-        ]
+        arrays = [self.frame.planes, self.frame.known, self.frame.motion]
+        if self.filters is not None:
+            arrays += [*self.filters.filtered.dbf, *self.filters.filtered.sao]
         return list({id(array): array for array in arrays}.values())
 
     def _plane(self, kind: str, suffix: str) -> Plane:
@@ -185,7 +181,12 @@ def check_planes(names: Sequence[str], sps: SequenceParameterSet, allowed: Seque
 
 def needs_filters(names: Sequence[str]) -> bool:
     """Return True if any of the planes exists only after the in-loop filters."""
-    return any(name.split("_")[0] in FilteredPlanes._fields for name in names)
+    return not kinds_of(names).isdisjoint(FilteredPlanes._fields)
+
+
+def kinds_of(names: Sequence[str]) -> set[str]:
+    """Return the kinds of planes, e.g. "pred" of pred_y."""
+    return {name.split("_")[0] for name in names}
 
 
 def reconstruct(picture: ParsedPicture, planes: Sequence[str], hook: PictureHook | None = None) -> dict[str, Plane]:
@@ -216,7 +217,13 @@ def reconstruct(picture: ParsedPicture, planes: Sequence[str], hook: PictureHook
     if filtered:
         check_hook(picture, hook)
     decoded = reconstruct_picture(
-        picture, read_log(picture), None, InlineExecutor(), filtered=filtered, strengths=strengths
+        picture,
+        read_log(picture),
+        None,
+        InlineExecutor(),
+        filtered=filtered,
+        strengths=strengths,
+        kept=kinds_of(planes),
     )
     if filtered and hook is not None:
         apply_hook(decoded, hook)
@@ -241,6 +248,7 @@ def reconstruct_picture(
     target: Sequence[Plane] = (),
     filtered: bool = True,
     strengths: bool = False,
+    kept: Collection[str] = ("pred", "resid"),
 ) -> Reconstruction:
     """Reconstruct the coding units of one picture, and let the in-loop filters follow in the worker.
 
@@ -252,9 +260,10 @@ def reconstruct_picture(
         buffer: Buffer with the reference pictures, after `PictureBuffer.begin`; None for intra pictures.
         worker: Executor that calls one function after the other.
         memory: Memory of the planes; None allocates them.
-        target: Components that the decoded picture is copied to, uint16.
+        target: Components that the decoded picture is written to, uint16; empty allocates them.
         filtered: Apply the in-loop filters.
         strengths: Derive the boundary strengths if it is not filtered.
+        kept: Samples to keep besides the reconstruction: "pred" the prediction, "resid" the residual.
 
     Returns:
         The picture. Its planes are complete when all of `filtering` is done.
@@ -263,11 +272,12 @@ def reconstruct_picture(
         FormatError: The slice data is damaged.
         UnsupportedError: The picture uses an unsupported tool.
     """
-    frame, sizes = new_frame(picture, memory)
+    frame, sizes = new_frame(picture, memory, kept)
     pic = frame.pic
     images = {
         kind: _images(frame, [int(starts[i]) for i in range(3)], sizes)
         for kind, starts in (("pred", pic.pred), ("unf", pic.recon), ("resid", pic.resid))
+        if kind == "unf" or kind in kept
     }
     decoded = Reconstruction(picture, frame, images)
     rows = _FinishedRows(picture)
@@ -348,7 +358,7 @@ def apply_hook(decoded: Reconstruction, hook: PictureHook) -> None:
     """
     for part in decoded.filtering:
         part.result()
-    hooked = _hooked(hook, decoded.picture, decoded.images["rec"])
+    hooked = _hooked(hook, decoded.picture, [plane.astype(np.int32) for plane in decoded.images["rec"]])
     decoded.images["rec"], decoded.reference, decoded.proven = hooked.output, hooked.reference, hooked.proven
 
 

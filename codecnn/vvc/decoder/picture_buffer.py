@@ -6,6 +6,7 @@ with the stream.
 
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -65,7 +66,7 @@ class PictureBuffer:
         self.slot_size = 1
         self.pictures: list[ReferencePicture] = []
         self._sps: SequenceParameterSet | None = None
-        self._writes: list[Future[None]] = []
+        self._uses: list[Future[Any]] = []
         self._missing: frozenset[int] = frozenset()
 
     @property
@@ -102,8 +103,8 @@ class PictureBuffer:
         present = {kept.poc for kept in self.pictures}
         missing = tuple(poc for poc in wanted if poc not in present)
         if missing:
-            # The slot of a picture that is no longer a reference may still be written to.
-            wait(self._writes)
+            # The slot of a picture that is no longer a reference may still be written to or read.
+            wait(self._uses)
         for poc in missing:
             self._generate(picture, poc)
         for kept in self.pictures:
@@ -168,7 +169,13 @@ class PictureBuffer:
         return reference, planes
 
     def store(
-        self, reference: ReferencePicture, frame: Frame, lists: list[Records], intra: bool, stored: Future[None]
+        self,
+        reference: ReferencePicture,
+        frame: Frame,
+        lists: list[Records],
+        intra: bool,
+        stored: Future[None],
+        finish: Future[Any],
     ) -> None:
         """Mark a decoded picture as a short-term reference picture.
 
@@ -178,8 +185,9 @@ class PictureBuffer:
             lists: For each slice its RefPicList.
             intra: All slices are I slices.
             stored: Done when the samples are in the slot.
+            finish: Done when the samples are also compared with the hash and output, after `stored`.
         """
-        self._writes = [*(write for write in self._writes if not write.done()), stored]
+        self._uses = [*(use for use in self._uses if not use.done()), finish]
         reference.stored = stored
         reference.motion = NO_MOTION if intra else stored_motion(frame, lists)
         self.pictures = [kept for kept in self.pictures if kept.poc != reference.poc]
@@ -199,7 +207,7 @@ class PictureBuffer:
         used = {kept.slot for kept in self.pictures}
         slot = next(number for number in range(len(used) + 1) if number not in used)
         if (slot + 1) * self.slot_size > self.samples.size:
-            wait(self._writes)
+            wait(self._uses)
             self.samples = np.concatenate([self.samples, np.zeros(self.slot_size, np.uint16)])
         return slot
 

@@ -30,8 +30,8 @@ class PictureValues(Record):
         min_qp_prime_ts: QpPrimeTsMin.
         max_tb_size_y: MaxTbSizeY.
         recon: Position of the reconstruction of Y, Cb and Cr in `Frame.planes`.
-        pred: Position of their prediction.
-        resid: Position of their residual.
+        pred: Position of their prediction; that of the reconstruction if it is not kept.
+        resid: Position of their residual, -1 if it is not kept.
         stride: Width of Y, Cb and Cr.
         num_ladf_intervals: Number of intervals of the luma adaptive deblocking filter; 0 without it.
         ladf_lower_bound: Luma level that each interval exceeds, SpsLadfIntervalLowerBound.
@@ -357,9 +357,9 @@ class Scratch(Record):
         cclm_luma: Luma of the pairs that the linear model is derived from (pSelDsY).
         cclm_chroma: Their chroma (pSelC).
         mip_input: pTemp, then p of matrix-based prediction.
-        fetched: Samples of a reference picture, or rows of a scaled one after the horizontal filter.
+        resampled: Rows of a scaled reference picture after the horizontal filter.
         half_filtered: Results of the horizontal filter.
-        predicted: predSamplesL0 and predSamplesL1 with 14 bits, with the margin of the filters in each row.
+        predicted: predSamplesL0 and predSamplesL1 with 14 bits; rows of narrow blocks have the margin of the filters.
         bordered: predSamplesL0 and predSamplesL1 with a border of one sample.
         diff_mv: diffMvL0 and diffMvL1 of PROF, horizontal and vertical, of the samples of a 4x4 subblock.
         gradient_sum: tempH and tempV of BDOF, with a border of one sample like the following.
@@ -378,7 +378,7 @@ class Scratch(Record):
     cclm_luma: Annotated[Array[int], 4]
     cclm_chroma: Annotated[Array[int], 4]
     mip_input: Annotated[Array[int], 8]
-    fetched: Annotated[Array[int], 2 * INTER_BLOCK]
+    resampled: Annotated[Array[int], 2 * INTER_BLOCK]
     half_filtered: Annotated[Array[int], INTER_BLOCK]
     predicted: Annotated[Array[Array[int]], 2, INTER_BLOCK]
     bordered: Annotated[Array[Array[int]], 2, 18 * 18]

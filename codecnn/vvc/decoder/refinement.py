@@ -244,7 +244,7 @@ def predict_bilinear(
         mv_y: Vertical vector.
         target: The result.
     """
-    fetched, half_filtered = f.scratch.fetched, f.scratch.half_filtered
+    fetched, half_filtered = f.fetched, f.scratch.half_filtered
     columns, rows = width + 2 * REACH + 1, height + 2 * REACH + 1
     left, top = x + (mv_x >> 4) - REACH, y + (mv_y >> 4) - REACH
     fetch(f, reference, 0, left, top, columns, rows, left, top, columns, rows)

@@ -1,6 +1,6 @@
 """Prediction from reference pictures of another size (reference picture resampling, H.266 clause 8.5.6.3)."""
 
-from codecnn.base.compiled import compiled
+from codecnn.base.compiled import compiled, compiled_inline
 from codecnn.base.records import Array
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.interpolation import (
@@ -20,7 +20,7 @@ from codecnn.vvc.decoder.interpolation import (
 from codecnn.vvc.decoder.records import FAULT_REFERENCE, INTER_BLOCK
 
 
-@compiled
+@compiled_inline
 def predict_from(
     f: Frame,
     reference: int,
@@ -61,7 +61,7 @@ def predict_from(
     if ref_pic(f, reference).scaled:
         resample(f, reference, component, x, y, width, height, block_x, block_y, mv_x, mv_y, kind, target)
         return width
-    return interpolate(f, reference, component, x, y, width, height, mv_x, mv_y, mv_x, mv_y, kind, False, target)
+    return interpolate(f, reference, component, x, y, width, height, mv_x, mv_y, mv_x, mv_y, kind, -1, target)
 
 
 @compiled
@@ -124,7 +124,7 @@ def resample(
     Clause 8.5.6.3.2, Luma sample interpolation filtering process.
     Clause 8.5.6.3.4, Chroma sample interpolation process.
     """
-    filtered, samples, ref = f.scratch.fetched, f.references, ref_pic(f, reference)
+    filtered, samples, ref = f.scratch.resampled, f.references, ref_pic(f, reference)
     if ref.width <= 0:
         f.current.fault = FAULT_REFERENCE
         target[: width * height] = 1 << 13

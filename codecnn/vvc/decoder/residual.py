@@ -120,32 +120,36 @@ def inverse_colour_transform(f: Frame, count: int) -> None:
 
 @compiled
 def add_residual(f: Frame, component: int, x0: int, y0: int, width: int, height: int, residual: Array[int]) -> None:
-    """Add a residual to the prediction and store it in the residual plane.
+    """Add a residual to the prediction, and store it in the residual plane if there is one.
 
     Part of clause 8.7.5.1, Picture reconstruction process.
     """
+    copy_prediction(f, component, x0, y0, width, height)
     planes = f.planes
     stride = f.pic.stride[component]
     peak = np.int32((1 << f.pic.bit_depth) - 1)
     for y in range(height):
         place = (y0 + y) * stride + x0
-        recon, pred = U(f.pic.recon[component] + place), U(f.pic.pred[component] + place)
-        resi, source = U(f.pic.resid[component] + place), U(y * width)
+        recon, source = U(f.pic.recon[component] + place), U(y * width)
         for x in range(width):
             i = U(x)
-            value = residual[source + i]
-            planes[resi + i] = value
-            planes[recon + i] = min(max(np.int32(planes[pred + i] + value), np.int32(0)), peak)
+            planes[recon + i] = min(max(np.int32(planes[recon + i] + residual[source + i]), np.int32(0)), peak)
+        if f.pic.resid[component] >= 0:
+            resid = U(f.pic.resid[component] + place)
+            for x in range(width):
+                planes[resid + U(x)] = residual[source + U(x)]
 
 
 @compiled
 def copy_prediction(f: Frame, component: int, x0: int, y0: int, width: int, height: int) -> None:
-    """Copy the prediction of a block without residual to the reconstruction.
+    """Copy the prediction of a block to the reconstruction, unless it is predicted there.
 
     Part of clause 8.7.5.1, Picture reconstruction process.
     """
     planes = f.planes
     stride = f.pic.stride[component]
+    if f.pic.pred[component] == f.pic.recon[component]:
+        return
     for y in range(height):
         place = (y0 + y) * stride + x0
         recon, pred = U(f.pic.recon[component] + place), U(f.pic.pred[component] + place)

@@ -1,19 +1,23 @@
 """Temporal motion vector prediction from the collocated picture (H.266 clauses 8.5.2.11, 8.5.2.12 and 8.5.2.15).
 
-`stored_motion` is plain NumPy and runs once a picture; the other functions are compiled.
+`stored_motion` runs once a picture.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from codecnn.base.compiled import compiled
+from codecnn.base.compiled import compiled, compiled_entry, compiled_once, source_digest
 from codecnn.base.records import Records
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.frame import Frame, clip
-from codecnn.vvc.decoder.records import COLLOCATED_CELL, CollocatedCell, int64
+from codecnn.vvc.decoder.records import COLLOCATED_CELL, CollocatedCell, MotionCell, int64
+from codecnn.vvc.syntax import COMPILATION, log2
 from codecnn.vvc.syntax.log import MotionVector
+
+Ints = npt.NDArray[np.int64]
 
 
 def stored_motion(f: Frame, lists: Sequence[Records]) -> Records:
@@ -30,31 +34,61 @@ def stored_motion(f: Frame, lists: Sequence[Records]) -> Records:
     Returns:
         Cells of type COLLOCATED_CELL, shape (ceil(rows / 2), ceil(columns / 2)).
     """
-    motion = f.motion[::2, ::2]
-    slices = np.maximum(f.known["region"][::2, ::2, 0] - 1, 0) // fr.SLICE_REGIONS
+    rows, columns = f.motion.shape
+    out = np.zeros(((rows + 1) // 2, (columns + 1) // 2), COLLOCATED_CELL)
     pocs, long_terms = (np.stack([entries[field] for entries in lists]) for field in ("poc", "long_term"))
-    out = np.zeros(motion.shape, COLLOCATED_CELL)
-    for i in range(2):
-        ref_idx = motion["ref_idx"][..., i]
-        used = ref_idx >= 0
-        place = slices, i, np.where(used, ref_idx, 0)
-        for axis in ("x", "y"):
-            out["mv"][axis][..., i] = np.where(used, compressed(motion["mv_dmvr"][axis][..., i]), 0)
-        out["pred_flag"][..., i] = used
-        out["poc"][..., i] = np.where(used, pocs[place], 0)
-        out["long_term"][..., i] = np.where(used, long_terms[place], 0)
+    with compiled_once(compress_motion, *COMPILATION):
+        compress_motion(f.motion, f.known, pocs, long_terms, out)
     return out
 
 
-def compressed(vector: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-    """Round components of vectors to six significant bits.
+@compiled
+def compressed(component: int) -> int:
+    """Round a component of a vector to six significant bits.
 
     Part of clause 8.5.2.15, Temporal motion buffer compression process for collocated motion vectors.
     """
-    magnitude = (vector ^ (vector >> 17)) | 31
-    shift = np.frexp(magnitude.astype(np.float64))[1].astype(np.int32) - 5
-    rounded: npt.NDArray[np.int32] = (vector + ((1 << shift) >> 2)) & ((-1 << shift) >> 1)
-    return rounded
+    shift = log2((component ^ (component >> 17)) | 31) - 4
+    return (component + ((1 << shift) >> 2)) & ((-1 << shift) >> 1)
+
+
+def _entry(sources: str) -> Callable[..., str]:
+    """Compile `compress_motion`; numba distinguishes cached code by closure variables, here the digest `sources`."""
+
+    @compiled_entry
+    def compress_motion(motion: Records, known: Records, pocs: Ints, long_terms: Ints, out: Records) -> str:
+        """Write the motion of a picture that later pictures predict from.
+
+        Part of clause 8.5.2.15, Temporal motion buffer compression process for collocated motion vectors.
+
+        Args:
+            motion: Motion of the blocks, as `Frame.motion`.
+            known: State of the blocks, as `Frame.known`.
+            pocs: POCs of the reference pictures by slice, list and index, shape (slices, 2, 16).
+            long_terms: 1 for long-term reference pictures, same shape.
+            out: Result, elements of type COLLOCATED_CELL that are 0 before, one for each 2x2 elements of `motion`.
+
+        Returns:
+            Digest of the sources.
+        """
+        for row in range(out.shape[0]):
+            for column in range(out.shape[1]):
+                source: MotionCell = motion[2 * row, 2 * column]
+                part = max(0, known[2 * row, 2 * column].region[0] - 1) // fr.SLICE_REGIONS
+                cell: CollocatedCell = out[row, column]
+                for i in range(2):
+                    ref_idx = source.ref_idx[i]
+                    if ref_idx >= 0:
+                        cell.mv[i].x = compressed(int64(source.mv_dmvr[i].x))
+                        cell.mv[i].y = compressed(int64(source.mv_dmvr[i].y))
+                        cell.pred_flag[i] = 1
+                        cell.poc[i], cell.long_term[i] = pocs[part, i, ref_idx], long_terms[part, i, ref_idx]
+        return sources
+
+    return compress_motion
+
+
+compress_motion = _entry(source_digest(Path(__file__).parents[1]))
 
 
 @compiled

@@ -4,7 +4,7 @@ import numpy as np
 
 from codecnn.base.compiled import compiled
 from codecnn.base.records import Array
-from codecnn.vvc.decoder.frame import Frame, clip, residual_limit
+from codecnn.vvc.decoder.frame import Frame, U, clip, residual_limit
 from codecnn.vvc.syntax import SCAN
 from codecnn.vvc.syntax import state as st
 
@@ -54,23 +54,25 @@ def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_
     width, height = 1 << log2_w, 1 << log2_h
     across, down = f.current.last_x + 1, f.current.last_y + 1
     shift = 5 + f.pic.log2_transform_range - f.pic.bit_depth
-    least = -(1 << f.pic.log2_transform_range)
+    least = np.int32(-(1 << f.pic.log2_transform_range))
+    # The columns of `source` follow each other, so that the loops of the first stage are long.
     source = coefficients
     if height > 1:
         matrix, step = kernel_of(f, kernel_v, log2_h)
-        for y in range(height):
-            to = y * width
-            for x in range(across):
-                half[to + x] = 0
-            for k in range(down):
-                weight = matrix[k * step + y]
-                row = k * width
-                for x in range(across):
-                    half[to + x] += weight * coefficients[row + x]
-            if width > 1:
-                for x in range(across):
-                    half[to + x] = clip((half[to + x] + 64) >> 7, least, -least - 1)
         source = half
+        for i in range(across * height):
+            half[U(i)] = 0
+        for k in range(down):
+            row = U(k * step)
+            for x in range(across):
+                value, to = coefficients[k * width + x], U(x * height)
+                if value:
+                    for y in range(height):
+                        half[to + U(y)] += value * matrix[row + U(y)]
+        if width > 1:
+            for i in range(across * height):
+                rounded = np.int32(np.int32(half[U(i)] + 64) >> 7)
+                half[U(i)] = min(max(rounded, least), np.int32(-1 - least))
     else:
         shift += 1
     if width == 1:
@@ -78,15 +80,14 @@ def inverse_transform(f: Frame, log2_w: int, log2_h: int, kernel_h: int, kernel_
         return
     matrix, step = kernel_of(f, kernel_h, log2_w)
     for y in range(height):
-        to = y * width
+        to = U(y * width)
         for x in range(width):
-            residual[to + x] = 0
+            residual[to + U(x)] = 0
         for k in range(across):
-            value = source[to + k]
+            value, row = source[k * height + y], U(k * step)
             if value:
-                row = k * step
                 for x in range(width):
-                    residual[to + x] += value * matrix[row + x]
+                    residual[to + U(x)] += value * matrix[row + U(x)]
     round_off(f, residual, residual, width * height, shift)
 
 
@@ -142,10 +143,12 @@ def round_off(f: Frame, source: Array[int], target: Array[int], count: int, shif
 
     Part of clause 8.7.4.1, Transformation process for scaled transform coefficients.
     """
-    limit = residual_limit(f)
-    half = 1 << (shift - 1)
-    for i in range(count):
-        target[i] = clip((source[i] + half) >> shift, -limit, limit - 1)
+    limit = np.int32(residual_limit(f))
+    half = np.int32(1 << (shift - 1))
+    for k in range(count):
+        i = U(k)
+        rounded = np.int32(np.int32(source[i] + half) >> shift)
+        target[i] = min(max(rounded, np.int32(-limit)), np.int32(limit - 1))
 
 
 @compiled

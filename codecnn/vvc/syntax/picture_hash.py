@@ -112,7 +112,7 @@ def _nested_hashes(payload: bytes) -> list[PictureHash]:
 
 def _data(plane: npt.NDArray[Any], bit_depth: int) -> memoryview:
     """Return the samples row by row in 8 bit, or in 16 bit, little-endian, if they have more than 8 bit."""
-    return plane.astype(np.uint8 if bit_depth == 8 else "<u2", order="C").data
+    return plane.astype(np.uint8 if bit_depth == 8 else "<u2", order="C", copy=False).data
 
 
 def _md5(plane: npt.NDArray[Any], bit_depth: int) -> int:
