@@ -7,6 +7,7 @@ import binascii
 import contextlib
 import hashlib
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -101,13 +102,14 @@ def _nested_hashes(payload: bytes) -> list[PictureHash]:
         return []
     count = r.ue("sn_num_subpics_minus1", MAX_SLICES - 1) + 1
     length = r.ue("sn_subpic_id_len_minus1", 15) + 1
-    subpictures = [r.u(length) for _ in range(count)]
+    subpictures = sorted({r.u(length) for _ in range(count)})
     r.ue("sn_num_seis_minus1", 63)
     r.align()
     # `read_sei` expects the stop bit of a NAL unit after the messages.
     nested = read_sei(payload[r.position // 8 :] + b"\x80")
-    hashes = [each for message in nested if message.type == DECODED_PICTURE_HASH for each in _hash(message.payload)]
-    return [each._replace(subpicture=subpicture) for each in hashes for subpicture in subpictures]
+    hashes = (each for message in nested if message.type == DECODED_PICTURE_HASH for each in _hash(message.payload))
+    # Only the first hash: a damaged message may have thousands for each of a thousand subpictures.
+    return [each._replace(subpicture=subpicture) for each in islice(hashes, 1) for subpicture in subpictures]
 
 
 def _data(plane: npt.NDArray[Any], bit_depth: int) -> memoryview:

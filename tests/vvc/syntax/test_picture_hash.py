@@ -56,9 +56,9 @@ def test_message_is_found_between_others():
     [
         ("01 1 1 010 10 1", [2]),
         # Two layers, of which one is listed; three subpictures with IDs of one bit.
-        ("01 0 010 000011 011 1 0 1 0 1", [0, 1, 0]),
+        ("01 0 010 000011 011 1 0 1 0 1", [0, 1]),
         # An output layer set; IDs of three bits.
-        ("11 1 010 010 011 110 001 1", [6, 1]),
+        ("11 1 010 010 011 110 001 1", [1, 6]),
         ("00 1 1", []),
     ],
 )
@@ -67,6 +67,7 @@ def test_hashes_of_subpictures_are_read_from_nesting_messages(head, subpictures)
     bits = head.replace(" ", "")
     bits += "0" * (-len(bits) % 8)
     nesting = int(bits, 2).to_bytes(len(bits) // 8, "big") + bytes([5, 2, 9, 9, 132, 4, 1, 0x80, 0xAB, 0xCD])
+    nesting += bytes([132, 4, 1, 0x80, 1, 2])  # a second hash, which is ignored
     rbsp = bytes([133, len(nesting)]) + nesting + b"\x80"
     assert read_picture_hashes(rbsp) == [PictureHash(CRC, (0xABCD,), number) for number in subpictures]
     assert read_picture_hashes(bytes([133, 1]) + nesting[:1] + b"\x80") == [], "cut"
