@@ -27,6 +27,7 @@ from tests.helpers.commands import result_of
 from tests.helpers.store_units import hashes
 
 NETWORKS = ("low_cost_5", "low_cost_17")
+NEEDED = "needs dask: pip install 'codecnn[cluster]'"
 STREAMS = ("tiny64x64_ai_qp32", "tiny136x72_ai_qp32", "tiny64x64_ai_singletree_qp27", "tinyclip128x64_ld_qp37")
 
 
@@ -34,7 +35,7 @@ class Cluster:
     """A scheduler and workers with one thread each; `two` starts workers until two are running."""
 
     def __init__(self, folder):
-        pytest.importorskip("distributed", reason="the extra `cluster` is not installed")
+        pytest.importorskip("distributed", reason=NEEDED)
         # Paths relative to the folder of the tests do not exist in this folder.
         self.folder, self.file, self.numbers = folder / "far" / "away", folder / "scheduler.json", itertools.count()
         self.folder.mkdir(parents=True)
@@ -332,7 +333,7 @@ def test_each_error_is_one_sentence(run, tiny_store, streams, tmp_path, argv, se
 
 
 def test_missing_scheduler(run, tiny_store, tmp_path, monkeypatch):
-    pytest.importorskip("distributed")
+    pytest.importorskip("distributed", reason=NEEDED)
     monkeypatch.setattr(cluster_module, "SCHEDULER_TIMEOUT", "1s")
     argv = ["labels", "-i", tiny_store.folder, "-o", tmp_path / "l.parquet"]
     status, _, err = run(*argv, "--backend", "dask", "--scheduler", "tcp://127.0.0.1:9")

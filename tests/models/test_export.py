@@ -25,8 +25,8 @@ from tests.helpers import own_networks
 from tests.helpers.integer_zoo import OPTIONS, formula_model
 from tests.helpers.networks import CASES, SMALL, WITH_GRAPH, awaken, random_planes, zoo_model
 
-onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
-pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
+onnx = pytest.importorskip("onnx", reason="needs onnx and onnxruntime: pip install 'codecnn[export]'")
+pytest.importorskip("onnxruntime", reason="needs onnx and onnxruntime: pip install 'codecnn[export]'")
 graph = pytest.importorskip("codecnn.models.graph.onnx_file")
 SADL_OPERATORS, onnx_model, run_onnx = graph.SADL_OPERATORS, graph.onnx_model, graph.run_onnx
 
