@@ -187,7 +187,9 @@ def test_float16_that_overflows_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("name", "options"), [("low_cost_5", None), ("low_cost_yuv_17", {"blocks": 1}), ("Colour", None)])
+@pytest.mark.parametrize(
+    ("name", "options"), [("low_cost_5", None), ("low_cost_yuv_17", {"blocks": 1}), ("Colour", None)]
+)
 def test_a_program_of_torch_export_takes_any_size_qp_and_batch(name, options, tmp_path):
     model = (
         formula_model(name, options) if name in WITH_GRAPH else as_filter_network(getattr(own_networks, name)()).eval()
