@@ -74,6 +74,7 @@ def test_a_large_picture_is_a_shard_of_its_own(tiny_recipe, tmp_path, preset):
     assert names == ["small0", "small1", "small2"]
 
 
+@pytest.mark.slow
 def test_two_of_three_workers_are_killed(tiny_recipe, expected, tmp_path):
     processes = start_shards(tiny_recipe, tmp_path)
     signal_at_work({index: processes[index - 1] for index in (1, 2)}, tmp_path, signal.SIGKILL)
