@@ -63,7 +63,7 @@ def run(monkeypatch, capsys):
 def shared_data() -> Path:
     """The folder of larger golden data and real pictures; a test that needs it skips without."""
     if not SHARED.is_dir():
-        pytest.skip(f"larger data not found at {SHARED}: set CODECNN_TEST_DATA")
+        pytest.skip(f"needs the larger data, which {SHARED} is not: set CODECNN_TEST_DATA to its folder")
     return SHARED
 
 
@@ -73,7 +73,7 @@ def vvenc_library():
     from codecnn.signalling.in_loop import LIBRARY_VARIABLE, load_library
 
     if not (name := os.environ.get(LIBRARY_VARIABLE)):
-        pytest.skip(f"no libvvenc to code with a filter in the loop: set {LIBRARY_VARIABLE} (docs/howto/inloop.md)")
+        pytest.skip(f"needs libvvenc as a shared library: set {LIBRARY_VARIABLE} to its path (docs/howto/inloop.md)")
     return load_library(Path(name))
 
 
@@ -97,7 +97,7 @@ def golden_file(own_golden: Path) -> GoldenFile:
         if (own_golden / name).exists():
             return own_golden / name
         if not SHARED.is_dir():
-            pytest.skip(f"{name} is in the larger set only, and that is not at {SHARED}: set CODECNN_TEST_DATA")
+            pytest.skip(f"needs {name} of the larger data, which {SHARED} is not: set CODECNN_TEST_DATA to its folder")
         return SHARED / "golden" / name
 
     return find

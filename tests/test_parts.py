@@ -84,8 +84,9 @@ print(json.dumps(result))
 
 
 def copy_without(part, folder):
-    """Copy the code of codecnn without a part, and one network."""
-    shutil.copytree(ROOT / "codecnn", folder / "codecnn", ignore=shutil.ignore_patterns("__pycache__", "shipped"))
+    """Copy the code of codecnn, with its bytecode, without a part, and one network."""
+    left_out = shutil.ignore_patterns("*.nbi", "*.nbc", "shipped")
+    shutil.copytree(ROOT / "codecnn", folder / "codecnn", ignore=left_out)
     shipped = folder / "codecnn/models/shipped"
     shipped.mkdir()
     for name in WEIGHTS:

@@ -176,8 +176,10 @@ def _filter_with(
         if isinstance(output, ContainerOutput) and share is None:
             segments.enter_context(output.kept_to_continue())
             output.check()
-        if share is None and options.jobs > 1 and (reason := _without_jobs(options, output)) is not None:
+        in_processes = share is None and options.jobs > 1
+        if in_processes and (reason := _without_jobs(options, output)) is not None:
             notes.append(f"-j has no effect: {reason}")
+            in_processes = False
         pace = _Pace()
 
         def report(pictures: int) -> None:
@@ -189,7 +191,7 @@ def _filter_with(
         if isinstance(output, ContainerOutput) and options.original is None:
             if share is None and (before := output.refresh()):
                 notes.append(f"{before} pictures were filtered before, when this command was interrupted")
-            if share is None and options.jobs > 1:
+            if in_processes:
                 _share_segments(options, model, choice, output, len(video), pace)
             else:
                 output.keep_share(share)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from codecnn.analysis import check_table, correlate, load_table
+from codecnn.analysis import check_table, combination, correlate, load_table
 from codecnn.analysis.statistics import correlations, covariances, moments, spearman
 from codecnn.base.errors import MissingFileError, TableError
 from tests.helpers.correlation_tables import QPS, correlated, least_squares, make_table, residual_r, with_more
@@ -19,8 +19,11 @@ PREDICTORS = ("qp", "depth_mean", "depth_max", "variance", "bits")
 
 @pytest.fixture(scope="module")
 def full():
+    """A table and its coefficients; the search is short, since its result is tested elsewhere."""
     table = with_more(make_table())
-    return table, correlated(table, resamples=40)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(combination, "STEPS", 1)
+        return table, correlated(table, resamples=40)
 
 
 def _targets(table):

@@ -53,7 +53,7 @@ def test_results_are_tables():
 
 
 def test_data_frames(monkeypatch):
-    pytest.importorskip("pandas")
+    pytest.importorskip("pandas", reason="needs pandas: pip install 'codecnn[notebook]'")
     results: Results = make_results(**FACTS)
     frame = results.to_pandas()
     assert frame.qp.tolist() == [row.qp for row in results.sequences]

@@ -65,7 +65,7 @@ def test_compare_names_the_layer_that_was_changed(run, network, weights, tmp_pat
 
 
 def test_exported_graph_equals_the_network(run, network, weights, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'codecnn[export]'")
     facts = result_of(run, "export", "--model", weights, "-o", tmp_path / "m.onnx")
     planes = random_picture(network, 24, 40)
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])

@@ -40,7 +40,7 @@ WRONG_HASHES = {"16b400P16_A_Sony_2.bit": 1}
 pytestmark = [
     pytest.mark.parametrize("name", STREAMS or ["none"]),
     pytest.mark.slow,
-    pytest.mark.skipif(not FOLDER, reason="no conformance streams: set CODECNN_CONFORMANCE"),
+    pytest.mark.skipif(not FOLDER, reason="needs the VVC conformance streams: set CODECNN_CONFORMANCE to their folder"),
 ]
 
 

@@ -18,7 +18,7 @@ TRACED = [*ORDER, "w", "h", "depth", "qt_depth", "mt_depth", "pred_mode", "intra
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not FOLDER.is_dir(), reason="no VTM: set CODECNN_VTM to the folder of its sources, built"),
+    pytest.mark.skipif(not FOLDER.is_dir(), reason="needs VTM: build it, and set CODECNN_VTM to its folder"),
 ]
 
 

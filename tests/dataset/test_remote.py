@@ -154,7 +154,7 @@ def test_addresses_without_a_store(bucket, address, error, message):
 
 def test_moto_serves_the_same_batches(tiny_store, tmp_path, monkeypatch):
     """An implementation of S3 by others."""
-    pytest.importorskip("moto.server", reason="moto is not installed: pip install 'moto[server]'")
+    pytest.importorskip("moto.server", reason="needs moto: pip install 'moto[server]'")
     from pyarrow import fs
 
     with (tmp_path / "log").open("w+") as log:

@@ -22,11 +22,11 @@ INCLUDE = Path(os.environ.get("CODECNN_ONNXRUNTIME_INCLUDE", "/usr/include/onnxr
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("cmake") is None, reason="no CMake"),
-    pytest.mark.skipif(find_spec("onnxruntime") is None, reason="the extra 'export' is not installed"),
+    pytest.mark.skipif(shutil.which("cmake") is None, reason="needs CMake: apt-get install cmake"),
+    pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs onnxruntime: pip install 'codecnn[export]'"),
     pytest.mark.skipif(
         not (INCLUDE / "onnxruntime_cxx_api.h").is_file(),
-        reason=f"no headers of ONNX Runtime in {INCLUDE}: set CODECNN_ONNXRUNTIME_INCLUDE",
+        reason=f"needs the headers of ONNX Runtime ({INCLUDE} has none): set CODECNN_ONNXRUNTIME_INCLUDE",
     ),
 ]
 

@@ -58,7 +58,7 @@ from tests.helpers.integer_zoo import (
     random_picture_planes,
     two_convolutions,
 )
-from tests.helpers.networks import WITH_GRAPH
+from tests.helpers.networks import DISTINCT, WITH_GRAPH
 
 GOLDEN = {
     "arcnn": "38ccc0714dd56ebfa85e769706ba09d7",
@@ -188,7 +188,7 @@ def test_batches_layouts_and_threads_change_nothing(name, engine):
 
 
 @pytest.mark.parametrize("instructions", instruction_set_params())
-@pytest.mark.parametrize("name", WITH_GRAPH)
+@pytest.mark.parametrize("name", [name for name in WITH_GRAPH if name in DISTINCT])
 def test_the_row_engine_computes_the_samples_of_the_float_engine(name, instructions):
     """All convolutions are computed row by row or before the rows, with rows of multiples of four pixels and others."""
     network = formula_eight_once(name)

@@ -21,8 +21,8 @@ from tests.helpers.integer_zoo import (
 )
 from tests.helpers.networks import DISTINCT, WITH_GRAPH
 
-onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
-pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
+onnx = pytest.importorskip("onnx", reason="needs onnx and onnxruntime: pip install 'codecnn[export]'")
+pytest.importorskip("onnxruntime", reason="needs onnx and onnxruntime: pip install 'codecnn[export]'")
 onnx_file = pytest.importorskip("codecnn.filtering.integer.onnx_file")
 export_integers, onnx_integers, run_samples = (
     onnx_file.export_integers,

@@ -315,7 +315,7 @@ def test_a_decision_that_fails_in_the_second_thread_is_raised(decoded, tmp_path)
     assert not list(output.parent.glob("*"))
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux: it reads /proc")
 def test_pages_that_were_read_can_be_released(tmp_path):
     def resident():
         return int(re.search(r"RssFile:\s+(\d+)", Path("/proc/self/status").read_text())[1])

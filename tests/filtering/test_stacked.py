@@ -24,20 +24,27 @@ from tests.helpers import own_networks
 from tests.helpers.clips import write_clip
 from tests.helpers.networks import awaken
 
-onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
-pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
+onnx = pytest.importorskip("onnx", reason="needs onnx and onnxruntime: pip install 'codecnn[export]'")
+pytest.importorskip("onnxruntime", reason="needs onnx and onnxruntime: pip install 'codecnn[export]'")
 run_onnx = pytest.importorskip("codecnn.models.graph.onnx_file").run_onnx
 export_stacked = pytest.importorskip("codecnn.filtering.stacked").export_stacked
+
+
+HOW_TO_GET = {
+    "vspipe": "pip install vapoursynth vapoursynth-mlrt-ort vapoursynth-bestsource",
+    "ffmpeg": "build ffmpeg with ONNX Runtime",
+}
 
 
 @functools.cache
 def missing(variable: str, program: str, *probe: str) -> str | None:
     """Return why a program cannot be tested, or None."""
     path = os.environ.get(variable) or shutil.which(program)
+    reason = f"needs {program} with {probe[-1]}: {HOW_TO_GET[program]}, and set {variable} to its path"
     if path is None:
-        return f"no {program}: set {variable}"
+        return reason
     asked = subprocess.run([path, *probe[:-1]], capture_output=True, text=True)
-    return None if probe[-1] in asked.stdout + asked.stderr else f"{path} has no {probe[-1]}"
+    return None if probe[-1] in asked.stdout + asked.stderr else reason
 
 
 VSPIPE = os.environ.get("CODECNN_VSPIPE") or shutil.which("vspipe") or ""

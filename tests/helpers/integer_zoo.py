@@ -76,7 +76,7 @@ def engine_params(names=ENGINES_8):
 
 
 def _skip_if(missing, name):
-    reason = f"the instruction set {name} is missing on this processor or switched off"
+    reason = f"needs a processor with {name}, which ONEDNN_MAX_CPU_ISA does not switch off"
     return pytest.mark.skipif(missing, reason=reason)
 
 

@@ -25,8 +25,8 @@ from tests.helpers import own_networks
 from tests.helpers.integer_zoo import OPTIONS, formula_model
 from tests.helpers.networks import CASES, SMALL, WITH_GRAPH, awaken, random_planes, zoo_model
 
-onnx = pytest.importorskip("onnx", reason="the extra 'export' is not installed")
-pytest.importorskip("onnxruntime", reason="the extra 'export' is not installed")
+onnx = pytest.importorskip("onnx", reason="needs onnx and onnxruntime: pip install 'codecnn[export]'")
+pytest.importorskip("onnxruntime", reason="needs onnx and onnxruntime: pip install 'codecnn[export]'")
 graph = pytest.importorskip("codecnn.models.graph.onnx_file")
 SADL_OPERATORS, onnx_model, run_onnx = graph.SADL_OPERATORS, graph.onnx_model, graph.run_onnx
 
@@ -187,9 +187,13 @@ def test_float16_that_overflows_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["low_cost_5", "low_cost_yuv_17", "Colour"])
-def test_a_program_of_torch_export_takes_any_size_qp_and_batch(name, tmp_path):
-    model = formula_model(name) if name in WITH_GRAPH else as_filter_network(getattr(own_networks, name)()).eval()
+@pytest.mark.parametrize(
+    ("name", "options"), [("low_cost_5", None), ("low_cost_yuv_17", {"blocks": 1}), ("Colour", None)]
+)
+def test_a_program_of_torch_export_takes_any_size_qp_and_batch(name, options, tmp_path):
+    model = (
+        formula_model(name, options) if name in WITH_GRAPH else as_filter_network(getattr(own_networks, name)()).eval()
+    )
     assert export_program(tmp_path / "m.pt2", model) < 1e-5
     program = torch.export.load(tmp_path / "m.pt2").module()
     unit = model.stride * 8

@@ -38,7 +38,12 @@ LARGER = {
     ],
 }
 CASES = [
-    (network, options, sizes) for network, options in KINDS for sizes in [{}, *LARGER[network.replace("_yuv", "")]]
+    (network, options, sizes) for network, options in KINDS for sizes in ({}, LARGER[network.replace("_yuv", "")][-1])
+]
+CASES += [
+    (network, KINDS[number][1], sizes)
+    for number, network in ((0, "low_cost_17"), (5, "rdn"))
+    for sizes in LARGER[network][:-1]
 ]
 
 

@@ -208,7 +208,7 @@ def vulkan(tmp_path_factory):
     try:
         shown = play(SHOW.format(component=0), flat, tmp_path_factory.mktemp("probe"))
     except AssertionError as error:
-        pytest.skip(f"ffmpeg has no libplacebo on Vulkan: {str(error)[:200]}")
+        pytest.skip(f"needs Vulkan for libplacebo: apt-get install mesa-vulkan-drivers libvulkan1 ({str(error)[:200]})")
     assert (shown == 100).all()
 
 

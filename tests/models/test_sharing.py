@@ -70,7 +70,7 @@ def test_the_folder_has_weights_integers_and_a_model_card(shared):
 
 
 def test_the_hub_reads_the_head(shared):
-    hub_package = pytest.importorskip("huggingface_hub", reason="the extra 'hub' is not installed")
+    hub_package = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install 'codecnn[hub]'")
     data = hub_package.ModelCard.load(shared / "README.md").data
     assert (data.license, data.library_name, data.pipeline_tag) == ("bsd-3-clause", "codecnn", "image-to-image")
     rates = [result.metric_value for result in data.eval_results if result.metric_type == "bd-rate"]
@@ -170,7 +170,7 @@ def repositories(shared, own):
 def served(repositories, tmp_path, monkeypatch):
     """A hub in place of the real one; the list of requests."""
     constants = pytest.importorskip(
-        "huggingface_hub.constants", reason="the extra 'hub' (huggingface_hub) is not installed"
+        "huggingface_hub.constants", reason="needs huggingface_hub: pip install 'codecnn[hub]'"
     )
     with hub(repositories) as (address, requests):
         for name, value in (("ENDPOINT", address), ("HF_HUB_CACHE", str(tmp_path / "cache"))):
@@ -219,7 +219,7 @@ def test_errors_of_a_hub_are_one_sentence(served, reference, message):
 
 def test_the_command_line_downloads_once_and_then_works_without_a_connection(repositories, tmp_path):
     """In processes of their own, since huggingface_hub reads its environment when it is imported."""
-    pytest.importorskip("huggingface_hub", reason="the extra 'hub' is not installed")
+    pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install 'codecnn[hub]'")
 
     def export(weights, output):
         argv = [sys.executable, "-m", "codecnn", "export", "-m", weights, "-o", str(tmp_path / output)]

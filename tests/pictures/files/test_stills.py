@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import skimage
+import tifffile
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -248,7 +249,6 @@ def test_damaged_stills_are_refused(tmp_path: Path) -> None:
 
 
 def test_unsupported_stills_are_refused(tmp_path: Path) -> None:
-    tifffile = pytest.importorskip("tifffile")
     tifffile.imwrite(tmp_path / "float.tif", np.zeros((6, 8), np.float32))
     tifffile.imwrite(tmp_path / "pages.tif", np.zeros((5, 6, 8), np.uint8), photometric="minisblack")
     Image.new("CMYK", (8, 6)).save(tmp_path / "cmyk.jpg")

@@ -7,7 +7,7 @@ import pytest
 from codecnn.base.compiled import COMPILED
 from codecnn.pictures.motion.block_difference import plain_difference, vector_difference
 
-pytestmark = pytest.mark.skipif(not COMPILED, reason="NUMBA_DISABLE_JIT=1 leaves nothing compiled")
+pytestmark = pytest.mark.skipif(not COMPILED, reason="needs compiled code: unset NUMBA_DISABLE_JIT")
 
 
 @pytest.mark.parametrize("size", [8, 16])

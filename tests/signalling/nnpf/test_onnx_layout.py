@@ -18,7 +18,7 @@ from codecnn.signalling.nnpf import (
 from codecnn.signalling.updates import Part, Update, adapted, last_layers, real_change
 from tests.helpers.networks import SMALL, awaken
 
-onnxruntime = pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install 'codecnn[export]'")
 
 
 BOTH = {"patch": (32, 32), "picture": (32, 32)}
@@ -103,7 +103,7 @@ def test_a_picture_does_not_depend_on_the_rounding_and_the_surroundings_of_a_dec
 
 def test_an_adaptable_file_with_an_update_is_the_adapted_network(streams, yuv_weights, tmp_path):
     """Values that are added to the file's tensors change the samples as `codecnn filter --float --update` does."""
-    onnx = pytest.importorskip("onnx")
+    onnx = pytest.importorskip("onnx", reason="needs onnx: pip install 'codecnn[export]'")
     path, filter_ = tmp_path / "n.onnx", load_filter(yuv_weights)
     verbs.export(yuv_weights, path, "nnpfc", adaptable=True)
     layers = last_layers(filter_, "weights")

@@ -27,7 +27,7 @@ QP = 37
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not DECODER, reason="no vvdec with post-filters: set CODECNN_VVDEC_NNPF to its vvdecapp"),
+    pytest.mark.skipif(not DECODER, reason="needs a vvdec with post-filters: set CODECNN_VVDEC_NNPF to its vvdecapp"),
 ]
 
 
@@ -61,7 +61,7 @@ def test_samples_are_those_of_codecnn(weights, streams, yuv_weights, tmp_path):
     assert_same_samples(planes(expected, size=SIZE, bit_depth=10), filtered, plain)
 
 
-@pytest.mark.skipif(not CODER, reason=f"no nncodec: set {CODER_VARIABLE} to a Python that has it")
+@pytest.mark.skipif(not CODER, reason=f"needs nncodec: set {CODER_VARIABLE} to a Python that has it")
 def test_an_update_is_applied(streams, yuv_weights, tmp_path):
     """vvdec decodes the update by nncodec, adds it to the ONNX file, and writes the samples of codecnn filter."""
     script = next(

@@ -340,15 +340,14 @@ def random_filters(rng):
     )
 
 
-@pytest.mark.parametrize("by_rows", [False, True])
-@pytest.mark.parametrize("number", range(8))
-def test_sao_and_alf(number, by_rows):
-    rng = np.random.default_rng(number)
-    sub = (*FORMATS, None)[number % 4]
-    scene = Scene(rng, sub, int(rng.choice([8, 10, 12])))
-    layout, depth, ctbs = scene.layout, scene.depth, scene.ctbs
+def in_loop_filtered(scene, by_rows):
+    """Filter the picture of a scene as the decoder does, after each row of CTUs or once at the end."""
     pic, sps = new_record(rc.PictureValues), scene.picture.sps
-    pic.log2_sub_width_c, pic.log2_sub_height_c, pic.bit_depth = sps.log2_sub_width_c, sps.log2_sub_height_c, depth
+    pic.log2_sub_width_c, pic.log2_sub_height_c, pic.bit_depth = (
+        sps.log2_sub_width_c,
+        sps.log2_sub_height_c,
+        scene.depth,
+    )
     pic.ctb_log2_size_y, pic.sps_chroma_format_idc = sps.ctb_log2_size_y, len(scene.planes) > 1
     cells = [side // 4 for side in scene.planes[0].shape]
     frame = SimpleNamespace(
@@ -361,19 +360,27 @@ def test_sao_and_alf(number, by_rows):
         mock.patch.object(sao, "offset_samples", checked(sao.offset_samples)),
         mock.patch.object(alf, "filter_ctus", checked(alf.filter_ctus)),
     ):
-        filters = loop_filters.PictureFilters(scene.picture, frame, ctbs, scene.planes)
-        rows = ctbs.shape[0]
+        filters = loop_filters.PictureFilters(
+            scene.picture, frame, scene.ctbs, [plane.copy() for plane in scene.planes]
+        )
+        rows = scene.ctbs.shape[0]
         for reconstructed in range(1, rows + 1) if by_rows else [rows]:
             filters.advance(reconstructed, {})
-    filtered = filters.filtered
+    return filters.filtered
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_sao_and_alf(number):
+    rng = np.random.default_rng(number)
+    sub = (*FORMATS, None)[number % 4]
+    scene = Scene(rng, sub, int(rng.choice([8, 10, 12])))
+    layout, depth, ctbs = scene.layout, scene.depth, scene.ctbs
     after_sao = []
     for component, plane in enumerate(scene.planes):
         numbers = np.ascontiguousarray(ctbs["sao"][..., component]).view(np.int32).reshape(*ctbs.shape, -1)
         used = sub if component and sub else (0, 0)
         after_sao.append(sao_plane(plane.astype(np.int64), numbers.astype(np.int64), layout, used, depth))
-        np.testing.assert_array_equal(filtered.sao[component], after_sao[-1])
-    luma = alf_luma(after_sao[0], scene.chosen(ctbs["alf"][..., 0], "luma"), layout, depth)
-    np.testing.assert_array_equal(filtered.rec[0], luma)
+    expected = [alf_luma(after_sao[0], scene.chosen(ctbs["alf"][..., 0], "luma"), layout, depth)]
     for component in range(1, len(scene.planes)):
         assert sub is not None
         chroma = alf_chroma(
@@ -381,9 +388,13 @@ def test_sao_and_alf(number, by_rows):
         )
         name = ("cc_cb", "cc_cr")[component - 1]
         chosen = scene.chosen(ctbs["cc_alf"][..., component - 1], name)
-        chroma = cross_component(after_sao[0], chroma, chosen, layout, sub, depth)
-        np.testing.assert_array_equal(filtered.rec[component], chroma)
-    assert (filtered.rec[0] != filtered.sao[0]).any() or not ctbs["alf"][..., 0].any()
+        expected.append(cross_component(after_sao[0], chroma, chosen, layout, sub, depth))
+    for by_rows in (False, True):
+        filtered = in_loop_filtered(scene, by_rows)
+        for component in range(len(scene.planes)):
+            np.testing.assert_array_equal(filtered.sao[component], after_sao[component])
+            np.testing.assert_array_equal(filtered.rec[component], expected[component])
+        assert (filtered.rec[0] != filtered.sao[0]).any() or not ctbs["alf"][..., 0].any()
 
 
 def test_classes_and_transpositions_of_alf():
