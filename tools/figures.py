@@ -30,13 +30,13 @@ from codecnn.base.files import read_json, write_json
 from codecnn.cli.console import progress
 from codecnn.evaluation import Results
 from codecnn.models import (
+    card_path,
     complexity,
     create_model,
     full_cost,
     list_models,
     list_weights,
     load_model,
-    read_card,
     weights_path,
 )
 from tools import readme_figure, wheel
@@ -169,22 +169,21 @@ def recorded_tests() -> Measured:
     """Read the tests on classes of pictures from the cards of the weights."""
     measured: Measured = {name: {} for name in WEIGHTS}
     for name in WEIGHTS:
-        card = read_card(weights_path(name))
-        test = card.test.over_classes if card.test else None
+        test = read_json(card_path(weights_path(name))).get("test", {}).get("over_classes")
         if test is not None:
-            losing, worst = [float(test.losing_cells)], [test.worst_class[1]]
-            chroma = [rate for rate in (test.bd_rate_u, test.bd_rate_v) if rate is not None]
+            losing, worst = [float(test["losing_cells"])], [test["worst_class"][1]]
+            chroma = [test[key] for key in ("bd_rate_u", "bd_rate_v") if test[key] is not None]
             measured[name] = {
-                "BD-rate Y": [test.bd_rate_y, *(test.bd_rate_y_ci95 or ())],
+                "BD-rate Y": [test["bd_rate_y"], *(test["bd_rate_y_ci95"] or ())],
                 "U, V": chroma,
                 "U": chroma[:1],
                 "V": chroma[1:],
-                "gain Y": [test.gain_db],
+                "gain Y": [test["gain_db"]],
                 "worst class": worst,
                 "worst class, BD-rate Y": worst,
-                "worst picture": [test.worst_sequence[1]],
+                "worst picture": [test["worst_sequence"][1]],
                 "luma cells that lose": losing,
-                f"cells of {test.cells} that lose": losing,
+                f"cells of {test['cells']} that lose": losing,
             }
     return measured
 
