@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -206,21 +207,22 @@ def measure_demo(folder: Path) -> Measured:
     return {"demo": figures(trained), SHIPPED: figures(shipped), f"{SHIPPED}.int8": figures(integers)}
 
 
-def measure_archives(folder: Path) -> Measured:
+def measure_archives(_folder: Path) -> Measured:
     """Build sdist and wheel of the tracked files; sizes in millions of bytes."""
-    sdist, package = wheel.build(folder)
-    return {name: {"MB": [path.stat().st_size / 1e6]} for name, path in (("sdist", sdist), ("wheel", package))}
+    with tempfile.TemporaryDirectory() as folder:
+        sdist, package = wheel.build(Path(folder))
+        return {name: {"MB": [path.stat().st_size / 1e6]} for name, path in (("sdist", sdist), ("wheel", package))}
 
 
 def measure_seconds(folder: Path) -> Measured:
     """Time the weights of the README on a picture of 1920x1080 with one thread."""
-    names = [name for name in list_weights() if f"`{name}`" in read("README.md").partition("## Shipped weights")[2]]
+    rows = re.findall(r"^\| `([^`]+)`", read("README.md").partition("## Shipped weights")[2], re.MULTILINE)
+    names = [name for name in rows if name in WEIGHTS]
     argv = [sys.executable, "tools/benchmark.py", "picture", *names, "--table", str(folder / "rows.json")]
     one_thread = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
     subprocess.run(argv, cwd=REPOSITORY, env=os.environ | one_thread, check=True)
-    rows = read_json(folder / "rows.json")
-    # The last row is the time of the motion.
-    return {name: {"s per 1080p picture": [row["ours"]]} for name, row in zip(names, rows, strict=False)}
+    *times, _motion = read_json(folder / "rows.json")
+    return {name: {"s per 1080p picture": [row["ours"]]} for name, row in zip(names, times, strict=True)}
 
 
 ALL_INTRA = "Gain on VVC, all intra"
@@ -307,7 +309,7 @@ def main() -> None:
     parser.add_argument("--only", choices=GROUPS, help="one group")
     parser.add_argument("-o", "--output", type=Path, default=REPOSITORY / "build" / "figures", help="[build/figures]")
     options = parser.parse_args()
-    output = options.output / identity()
+    output = options.output.resolve() / identity()
     figures: list[Figure] = []
     for name in [options.only] if options.only else [name for name in GROUPS if name not in ON_REQUEST]:
         measured = measured_once(name, output)

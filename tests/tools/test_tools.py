@@ -200,12 +200,17 @@ def test_tasks_of_a_slurm_array_do_all_shards(tmp_path, numbers, accepted):
         assert not accepted or done.stdout.strip() == f"evaluate store --shard {shard}/{len(numbers)}"
 
 
-CONTAINED = ["codecnn/__init__.py", "codecnn/_bundled/datasets/demo.yaml", "codecnn-1.dist-info/METADATA"]
+CONTAINED = ["codecnn/__init__.py", "codecnn/_bundled/datasets/demo.yaml", "codecnn-1.dist-info/licenses/LICENSE"]
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [(CONTAINED, None), (CONTAINED[1:], "lacks codecnn/__init__"), ([*CONTAINED, "tests/conftest.py"], "conftest")],
+    [
+        (CONTAINED, None),
+        (CONTAINED[1:], "lacks codecnn/__init__"),
+        (CONTAINED[:-1], "lacks the licence"),
+        ([*CONTAINED, "tests/conftest.py"], "conftest"),
+    ],
 )
 def test_wheel_lacks_no_file_and_contains_no_other(names, message, tmp_path, monkeypatch):
     monkeypatch.setattr(wheel, "tracked_files", lambda: ["README.md", "codecnn/__init__.py", "datasets/demo.yaml"])
