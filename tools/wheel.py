@@ -87,7 +87,7 @@ def check_sdist(sdist: Path) -> None:
 
 
 def check_wheel(wheel: Path) -> None:
-    """Check that the wheel contains the licence, all tracked files of package, recipes and configurations, no others."""
+    """Check that the wheel contains the licence, all tracked files of package, recipes, configurations, no others."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
