@@ -17,7 +17,7 @@ from typing import Any
 
 import lazy_loader
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # The public names are listed in __init__.pyi, which type checkers read as well.
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,12 +8,16 @@ from pathlib import Path
 # Tests run side by side: threads of several torch processes that wait for each other cost minutes.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.helpers.golden import SHARED, GoldenFile, lay_out
 
 # In the background of a script processes ignore Ctrl-C, and what they start inherits that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# On a busy machine any test may be slow.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 COMPILING = ("vvc", "codec", "dataset", "cli", "docs", "tools", "viewer", "filtering")
 """Folders of half of the tests, those that need the compiled reader and decoder of VVC; its own tests come first."""

@@ -1,12 +1,9 @@
 """Draw the figure of the README: what a filter does to a decoded picture, and the BD-rate of the shipped weights.
 
 A picture of scikit-image is coded by the libvvenc that comes with pip (all intra, 10 bit, QP 37) and filtered.
-
-python tools/readme_figure.py docs/images/readme.png
+`python tools/figures.py --only picture` runs it.
 """
 
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,6 @@ import numpy as np
 import yaml
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import codecnn
 from codecnn.models import zoo_cards
@@ -54,8 +49,8 @@ def code_and_filter(folder: Path) -> tuple[Any, Any, Any]:
     return original.y, decoded.y, codecnn.load_filter(WEIGHTS)(decoded, qp=QP).y
 
 
-def draw(original: Any, decoded: Any, filtered: Any, output: Path) -> None:
-    """Draw crops, error maps and the bar chart.
+def draw(original: Any, decoded: Any, filtered: Any, output: Path) -> tuple[float, float]:
+    """Draw crops, error maps and the bar chart, and return PSNR Y in dB before and after the filter.
 
     Args:
         original: Luma samples, shape (h, w), 10 bit.
@@ -116,8 +111,4 @@ def draw(original: Any, decoded: Any, filtered: Any, output: Path) -> None:
     for edge in ("top", "right"):
         chart.spines[edge].set_visible(False)
     figure.savefig(output, dpi=DPI)
-
-
-if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        draw(*code_and_filter(Path(folder)), Path(sys.argv[1]))
+    return before, after

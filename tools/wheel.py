@@ -87,12 +87,15 @@ def check_sdist(sdist: Path) -> None:
 
 
 def check_wheel(wheel: Path) -> None:
-    """Check that the wheel contains all tracked files of the package, recipes, configurations, and nothing else."""
+    """Check that the wheel contains the licence, all tracked files of package, recipes, configurations, no others."""
     with zipfile.ZipFile(wheel) as archive:
-        contained = {name for name in archive.namelist() if not name.split("/")[0].endswith(".dist-info")}
+        names = archive.namelist()
+    if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):
+        raise SystemExit(f"{wheel.name} lacks the licence")
+    contained = {name for name in names if not name.split("/")[0].endswith(".dist-info")}
     bundled = ("datasets/", "configs/")
-    names = {f"codecnn/_bundled/{name}" if name.startswith(bundled) else name for name in tracked_files()}
-    _check_equal(wheel, contained, {name for name in names if name.startswith("codecnn/")})
+    packaged = {f"codecnn/_bundled/{name}" if name.startswith(bundled) else name for name in tracked_files()}
+    _check_equal(wheel, contained, {name for name in packaged if name.startswith("codecnn/")})
 
 
 def _check_equal(archive: Path, contained: set[str], expected: set[str]) -> None:

@@ -6,6 +6,7 @@ Each file is run on noise and compared with the network before it is written.
 import copy
 import io
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -239,11 +240,16 @@ def export_program(path: Path | str, model: FilterNetwork) -> float:
 
 @contextmanager
 def _without_messages() -> Iterator[None]:
-    """Keep `torch.export` from logging that sizes of 1 are constants, which are those of `qp`."""
+    """Keep `torch.export` from logging that sizes of 1 are constants, which are those of `qp`.
+
+    PyTorch 2.11 also warns that the file which it reads is not writable.
+    """
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
+            yield
     finally:
         logging.disable(before)
 

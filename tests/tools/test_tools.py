@@ -18,7 +18,7 @@ from codecnn.analysis import correlate
 from codecnn.pictures.files import Picture, VideoFormat, create_video
 from tests.helpers.correlation_tables import make_table
 from tests.helpers.documentation import ROOT
-from tools import conformance, exactness, gpu, readme_figure, wheel
+from tools import conformance, exactness, figures, gpu, readme_figure, wheel
 from tools.bench import _report
 from tools.research import ablation, notebook_correlation
 
@@ -137,8 +137,51 @@ def test_correlation_beside_that_of_the_notebook():
 
 def test_figure_of_the_readme(tmp_path):
     original = np.random.default_rng(1).integers(300, 700, (512, 512)).astype(np.uint16)
-    readme_figure.draw(original, original + np.uint16(60), original + np.uint16(10), tmp_path / "figure.png")
+    before, after = readme_figure.draw(
+        original, original + np.uint16(60), original + np.uint16(10), tmp_path / "figure.png"
+    )
+    assert after - before == pytest.approx(20 * np.log10(6))
     assert (tmp_path / "figure.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("stated", "measured", "difference", "differs"),
+    [
+        ("-3.73", -3.7302, -0.0002, False),
+        ("-3.73", -3.736, -0.006, True),
+        ("70,997", 70998, 1, True),
+        ("0.08 to 0.09", 0.082, 0, False),
+        ("-1.6 to -1.7", -1.76, -0.06, True),
+    ],
+)
+def test_a_figure_differs_by_more_than_its_rounding(stated, measured, difference, differs):
+    figure = figures.Figure("gain", stated, measured)
+    assert figure.difference == pytest.approx(difference)
+    assert figure.differs is differs
+
+
+def test_pages_state_what_the_cards_of_the_weights_record():
+    recorded = figures.recorded_tests()
+    compared = [figure for table in figures.GROUPS["weights"][1] for figure in table.figures(recorded)]
+    assert [figure for figure in compared if figure.differs] == []
+    assert sum("README.md" in figure.name for figure in compared) > 20
+    assert sum("weights.md" in figure.name for figure in compared) > 90
+
+
+@pytest.mark.parametrize("group", figures.GROUPS)
+def test_every_sentence_with_a_figure_is_in_its_page(group):
+    for place in figures.GROUPS[group][1]:
+        if isinstance(place, figures.Sentence):
+            quantities = {quantity: [0.0] for _, quantity in place.names}
+            measured = {subject: quantities for subject, _ in place.names}
+            assert len(list(place.figures(measured))) == len(place.names)
+
+
+def test_an_interrupted_comparison_continues(tmp_path, monkeypatch):
+    monkeypatch.setitem(figures.GROUPS, "demo", (lambda folder: {"demo": {"dB": [float(folder.is_dir())]}}, ()))
+    assert figures.measured_once("demo", tmp_path) == {"demo": {"dB": [1.0]}}
+    monkeypatch.setitem(figures.GROUPS, "demo", (lambda folder: pytest.fail("measured again"), ()))
+    assert figures.measured_once("demo", tmp_path) == {"demo": {"dB": [1.0]}}
 
 
 @pytest.mark.parametrize(("numbers", "accepted"), [(range(1, 5), True), (range(0, 7, 2), True), ((1, 3, 4), False)])
@@ -157,12 +200,17 @@ def test_tasks_of_a_slurm_array_do_all_shards(tmp_path, numbers, accepted):
         assert not accepted or done.stdout.strip() == f"evaluate store --shard {shard}/{len(numbers)}"
 
 
-CONTAINED = ["codecnn/__init__.py", "codecnn/_bundled/datasets/demo.yaml", "codecnn-1.dist-info/METADATA"]
+CONTAINED = ["codecnn/__init__.py", "codecnn/_bundled/datasets/demo.yaml", "codecnn-1.dist-info/licenses/LICENSE"]
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
-    [(CONTAINED, None), (CONTAINED[1:], "lacks codecnn/__init__"), ([*CONTAINED, "tests/conftest.py"], "conftest")],
+    [
+        (CONTAINED, None),
+        (CONTAINED[1:], "lacks codecnn/__init__"),
+        (CONTAINED[:-1], "lacks the licence"),
+        ([*CONTAINED, "tests/conftest.py"], "conftest"),
+    ],
 )
 def test_wheel_lacks_no_file_and_contains_no_other(names, message, tmp_path, monkeypatch):
     monkeypatch.setattr(wheel, "tracked_files", lambda: ["README.md", "codecnn/__init__.py", "datasets/demo.yaml"])

@@ -34,7 +34,7 @@ formats = st.builds(
     bit_depth=st.integers(8, 16),
     fps=st.sampled_from((None, Fraction(50), Fraction(60000, 1001))),
 )
-in_folder = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+in_folder = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @in_folder
