@@ -57,7 +57,7 @@ with without_compilation():
         transforms,
     )
     from codecnn.vvc.decoder import frame as fr
-    from codecnn.vvc.decoder import interpolation as ip  # noqa: F401
+    from codecnn.vvc.decoder import interpolation_filters as ip  # noqa: F401
     from codecnn.vvc.decoder import records as rc
     from codecnn.vvc.decoder import residual as residuals  # noqa: F401
     from codecnn.vvc.decoder.initialise import new_frame, no_motion  # noqa: F401

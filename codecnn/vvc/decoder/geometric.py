@@ -3,7 +3,7 @@
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.geometric_motion import DISPLACEMENT, PARTITIONS
-from codecnn.vvc.decoder.interpolation import REGULAR
+from codecnn.vvc.decoder.interpolation_filters import REGULAR
 from codecnn.vvc.decoder.resampling import predict_from
 
 

@@ -6,8 +6,8 @@ from codecnn.base.compiled import compiled
 from codecnn.base.records import Array
 from codecnn.vvc.decoder.affine import fallback_mode_triggered, gradient
 from codecnn.vvc.decoder.frame import Frame, U, clip
-from codecnn.vvc.decoder.interpolation import fetch
 from codecnn.vvc.decoder.motion_prediction import rounded
+from codecnn.vvc.decoder.reference_samples import fetch
 from codecnn.vvc.syntax import log2
 
 REACH = 2

@@ -3,7 +3,8 @@
 from codecnn.base.compiled import compiled, compiled_inline
 from codecnn.base.records import Array
 from codecnn.vvc.decoder.frame import Frame, clip
-from codecnn.vvc.decoder.interpolation import (
+from codecnn.vvc.decoder.interpolation import interpolate
+from codecnn.vvc.decoder.interpolation_filters import (
     AFFINE,
     AFFINE_DOWN_1,
     AFFINE_DOWN_2,
@@ -13,11 +14,9 @@ from codecnn.vvc.decoder.interpolation import (
     HALF_SAMPLE,
     LUMA_FILTERS,
     REGULAR,
-    interpolate,
-    ref_pic,
-    sample_bounds,
 )
 from codecnn.vvc.decoder.records import FAULT_REFERENCE, INTER_BLOCK
+from codecnn.vvc.decoder.reference_samples import ref_pic, sample_bounds
 
 
 @compiled_inline

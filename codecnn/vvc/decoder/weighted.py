@@ -4,7 +4,7 @@ import numpy as np
 
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder.frame import Frame, U
-from codecnn.vvc.decoder.interpolation import ref_pic
+from codecnn.vvc.decoder.reference_samples import ref_pic
 
 BCW_WEIGHTS = np.array([4, 5, 3, 10, -2], np.int64)
 """Weight of L1 by bcw_idx, in units of 1/8."""
