@@ -223,6 +223,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ("filter -m {tmp}/w.pt -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "convert a checkpoint first"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.avi", 1, "are written as .mkv or .mp4"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o", 1, "are written as .mkv or .mp4"),
+        ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.png", 1, "`ffmpeg -i o.y4m o.png` then makes the picture"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --device cuda:9", 1, "`codecnn doctor` says why"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --memory 2", 1, "a size such as 2GiB"),
         ("filter -m {weights} -i {tmp} -q 22 -o {tmp}/o.yuv", 1, "without still pictures (.bmp, .jpeg"),
