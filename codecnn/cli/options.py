@@ -47,9 +47,10 @@ def limit_threads(device: str = "cpu") -> None:
 def advise_threads(device: str, threads: int) -> None:
     """Say that other processes slow down the CPU threads of a training; their number decides its bits and stays."""
     if fastest := _fewer_threads(device, threads):
+        number = f"{fastest} thread{'' if fastest == 1 else 's'}"
         _say_busy(
-            f"{fastest} thread{'' if fastest == 1 else 's'} would be faster than the {threads} that are used: stop with "
-            f"Ctrl-C and start again with training.threads={fastest}"
+            f"{number} would be faster than the {threads} that are used: stop with Ctrl-C and start again with "
+            f"training.threads={fastest}"
         )
 
 

@@ -135,7 +135,7 @@ def test_threads_on_a_busy_machine(run, tiny_store, tmp_path, monkeypatch):
     command = ("train", config, "training.device=cpu", "-o", tmp_path / "run", "--json")
     status, text, err = run(*command)
     assert status == 0, err
-    assert "1 thread would be faster than the 2 that are used: stop with Ctrl-C and start again with training.threads=1" in err
+    assert "1 thread would be faster than the 2 that are used: stop with Ctrl-C and start again with" in err
     assert json.loads(text)["runtime"]["threads"] == 2
     assert {event["threads"] for event in lines(tmp_path / "run" / "log.jsonl")} == {2}
     torch.set_num_threads(1)
