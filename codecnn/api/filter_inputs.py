@@ -54,6 +54,7 @@ def open_output(
     from codecnn.pictures.files import (
         OTHER_CONTAINERS,
         STANDARD_STREAM,
+        STILL_SUFFIXES,
         ContainerOutput,
         Encoding,
         ffmpeg_identity,
@@ -68,6 +69,11 @@ def open_output(
         nameless = not output.suffix and str(output) != STANDARD_STREAM and (output.is_file() or not output.exists())
         if output.suffix.lower() in OTHER_CONTAINERS or nameless:
             raise ConfigError(f"{output}: videos are written as .mkv or .mp4, and pictures alone as .y4m or .yuv")
+        if output.suffix.lower() in STILL_SUFFIXES:
+            raise ConfigError(
+                f"{output} would be a still picture, which filter does not write: end it in .y4m, .yuv, .mkv or .mp4; "
+                f"`ffmpeg -i {output.stem}.y4m {output.name}` then makes the picture"
+            )
         if options.encode is not None:
             raise ConfigError(f"--encode is for videos in .mkv and .mp4, not for {output}")
         return output
@@ -100,7 +106,7 @@ def network_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Vide
 
     source, qp, complete = Path(options.source), read_qps(options.qp), options.frames is None
     if qp is None and chosen and stream_codec(source) is None:
-        return StreamQps((ASSUMED_QP,), "assumed; name it with -q")
+        return StreamQps((ASSUMED_QP,), "a guess: try -q 20 to 37 and compare")
     if qp is not None or stream_codec(source) is None:
         return StreamQps(tuple(slice_qps(qp, source, video, complete)), "-q")
     # The slice QPs are read in any case, because their reader checks the number of pictures.

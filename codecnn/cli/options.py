@@ -37,17 +37,21 @@ def limit_threads(device: str = "cpu") -> None:
     threads = torch.get_num_threads()
     if fastest := _fewer_threads(device, threads):
         torch.set_num_threads(fastest)
+        number = "1 CPU thread is" if fastest == 1 else f"{fastest} CPU threads are"
         _say_busy(
-            fastest,
-            threads,
-            f"{fastest} of {threads} {'is' if fastest == 1 else 'are'} used; set OMP_NUM_THREADS to choose the number",
+            f"{number} faster than {threads} at the moment: {fastest} of {threads} {'is' if fastest == 1 else 'are'} "
+            "used; set OMP_NUM_THREADS to choose the number"
         )
 
 
 def advise_threads(device: str, threads: int) -> None:
     """Say that other processes slow down the CPU threads of a training; their number decides its bits and stays."""
     if fastest := _fewer_threads(device, threads):
-        _say_busy(fastest, threads, f"training.threads={fastest} takes as many; {threads} are used")
+        number = f"{fastest} thread{'' if fastest == 1 else 's'}"
+        _say_busy(
+            f"{number} would be faster than the {threads} that are used: stop with Ctrl-C and start again with "
+            f"training.threads={fastest}"
+        )
 
 
 def _fewer_threads(device: str, threads: int) -> int | None:
@@ -65,10 +69,9 @@ def _fewer_threads(device: str, threads: int) -> int | None:
     return fastest
 
 
-def _say_busy(fastest: int, threads: int, consequence: str) -> None:
-    number = "1 CPU thread is" if fastest == 1 else f"{fastest} CPU threads are"
+def _say_busy(consequence: str) -> None:
     err.print(
-        f"codecnn: other processes use the processor, and {number} faster than {threads} at the moment: {consequence}",
+        f"codecnn: other processes use the processor, and {consequence}",
         markup=False,
         highlight=False,
         soft_wrap=True,

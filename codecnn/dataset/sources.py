@@ -88,7 +88,7 @@ def expand(recipe: Recipe, recipe_folder: Path, *, planning: bool = False) -> li
         raise ConfigError(f"recipe {recipe.name!r} has no sequence of the classes {', '.join(recipe.classes or [])}")
     for position, spec in enumerate(chosen, 1):
         try:
-            matches = _find_files(spec.source, root, spec.series)
+            matches = _find_files(spec.source, root, spec.series, recipe.name)
         except MissingFileError:
             if not (planning and spec.planned):
                 raise
@@ -297,7 +297,7 @@ def drawn_qps(recipe: Recipe, source: Source) -> list[int]:
     return [recipe.points[index] for index in sorted(chosen)]
 
 
-def _find_files(source: str, root: Path, series: bool) -> list[Path]:
+def _find_files(source: str, root: Path, series: bool, recipe: str) -> list[Path]:
     if source.startswith(_SKIMAGE_PREFIX):
         import skimage
 
@@ -315,8 +315,9 @@ def _find_files(source: str, root: Path, series: bool) -> list[Path]:
         paths = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
         matches = [match for match in paths if (match.is_dir() if series else match.is_file())]
     if not matches:
-        hint = "" if Path(source).is_absolute() else ": root=FOLDER sets the folder of a recipe's pictures"
-        raise MissingFileError(f"no {'folder' if series else 'file of pictures'} matches {path}{hint}")
+        where = "" if Path(source).is_absolute() else f" in {root.absolute()}: root=FOLDER names another folder"
+        kind = "folder" if series else "file of pictures"
+        raise MissingFileError(f"recipe {recipe!r}: no {kind} matches {source}{where}")
     return matches
 
 

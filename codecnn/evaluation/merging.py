@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from codecnn.base.errors import MissingFileError, TableError
+from codecnn.base.errors import ConfigError, MissingFileError, TableError
 from codecnn.base.files import provenance, read_json, write_csv, write_text
 from codecnn.base.outputs import check_outputs, claim_results
 from codecnn.base.parts import extension
@@ -36,6 +36,11 @@ def merge_results(folders: Sequence[Path], output: Path) -> tuple[Table, ...]:
         TableError: A file is damaged, or two results are of the same filter, configuration and coding.
         ConfigError: `output` is one of the folders, whose report would be replaced.
     """
+    if any(folder.is_dir() and output.is_dir() and folder.samefile(output) for folder in folders):
+        raise ConfigError(
+            f"{output} is the folder of an evaluation, whose report would be replaced: name another with -o, e.g. "
+            f"{output / 'jvet'}"
+        )
     files = [file for folder in folders if folder.is_dir() for file in folder.iterdir() if file.is_file()]
     check_outputs([output / name for name in MERGED_FILES], files)
     tables = sorted_tables(table for folder in folders for table in _read(folder))

@@ -120,11 +120,18 @@ def at_bit_depth(video: Video, bit_depth: int) -> Video:
 
 
 def check_comparable(original: Video, video: Video) -> None:
-    """Raise ConfigError unless two videos have pictures of the same format, and as many."""
+    """Raise ConfigError unless two videos have pictures of the same size and chroma format, and as many."""
     first, second = original.format, video.format
-    if str(first) != str(second):
+    size, other = f"{first.width}x{first.height}", f"{second.width}x{second.height}"
+    if size != other:
         raise ConfigError(
-            f"{video.path} is {second} and {original.path} is {first}: convert one of them to the format of the other"
+            f"{video.path} has the size {other}, and {original.path} {size}: name an original of the same size, or "
+            f"scale the video first, e.g. ffmpeg -i {video.path} -vf scale={first.width}:{first.height} scaled.y4m"
+        )
+    if first.chroma != second.chroma:
+        raise ConfigError(
+            f"{video.path} has the chroma format {second.chroma}, and {original.path} {first.chroma}: convert one of "
+            "them to the chroma format of the other"
         )
     if len(original) != len(video):
         raise ConfigError(

@@ -177,11 +177,18 @@ class Results(Record):
         cost = "" if self.kmac_per_pixel is None else f", {self.kmac_per_pixel:.1f} kMAC/pixel"
         return html_table(heads, rows, f"{self.title}{cost}, {self.coding}, {self.label}")
 
+    def changed_rates(self, rates: Rates) -> Rates:
+        """Return BD-rates of these results, with None for planes that the filter does not change at no cost of bits."""
+        rows = self.sequences
+        same = {plane for plane in PLANES if rows and all(row.gain(plane) == 0 and not row.flag_bits for row in rows)}
+        return {name: None if name in same else rate for name, rate in rates.items()}
+
     def summary(self) -> list[tuple[str, Rates, Gains]]:
         """Return the rows of the summary table.
 
         Returns:
-            Title, BD-rates and luma gains of each class, the means over classes and sequences, and each sequence.
+            Title, BD-rates as `changed_rates` returns them, and luma gains of each class, the means over classes and
+            sequences, and each sequence.
         """
         rows = [
             (f"Class {label}", rates, mean_gains(row for row in self.sequences if row.class_ == label))
@@ -197,7 +204,8 @@ class Results(Record):
             rows.append((f"Mean of the {over.classes} classes", means, {"mean": over.gain_db}))
         rows.append(("Overall", self.bd_rate, mean_gains(self.sequences)))
         rates = self.bd_rate_per_sequence
-        return rows + [(name, rates.get(name, {}), gains) for name, gains in self.sequence_gains().items()]
+        rows += [(name, rates.get(name, {}), gains) for name, gains in self.sequence_gains().items()]
+        return [(name, self.changed_rates(row_rates), gains) for name, row_rates, gains in rows]
 
 
 class ResultsList(tuple[Results, ...]):

@@ -109,10 +109,14 @@ def candidates(path: Path) -> dict[Effort, Choice]:
     source = codec if (codec, content) in _WEIGHTS else _BORROWED[codec]
     choices: dict[Effort, Choice] = {}
     for effort, weights in _WEIGHTS[source, content].items():
-        reason = f"{STANDARD_NAMES[codec]}, {'all intra' if content == 'intra' else 'video'}"
+        reason = f"{STANDARD_NAMES[codec]} {'all intra' if content == 'intra' else 'video'}"
         trained = weights.split(".")[1].split("_")[0]
         if trained != codec:
-            reason += f"; no such weights are trained for it, and those for {STANDARD_NAMES[trained]} are best in tests"
+            size = " of this size" if source == codec else ""
+            reason += (
+                f": no weights{size} are trained for {STANDARD_NAMES[codec]}; those for {STANDARD_NAMES[trained]} gain "
+                "most on it"
+            )
         choices[effort] = Choice(weights, reason, content)
     return choices
 

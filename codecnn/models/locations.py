@@ -4,13 +4,15 @@ A folder, or a repository of a hub, that holds one weights file stands for that 
 it. Only weights (.safetensors) and cards (.json) are downloaded, and nothing of them is executed.
 """
 
+import contextlib
 import functools
 import re
 from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
-from codecnn.base.errors import MissingFileError, ModelError, ToolMissingError
+from codecnn.base.errors import CodecnnError, MissingFileError, ModelError, ToolMissingError
+from codecnn.base.files import read_json
 
 HUB_PREFIX = "hf:/"
 """Start of weights on a hub, hf://owner/name; `Path` leaves one of the two slashes."""
@@ -39,7 +41,21 @@ def folder_weights(folder: Path) -> Path:
         MissingFileError: The folder holds no weights file.
         ModelError: The folder holds several.
     """
-    return folder / _only_weights([path.name for path in folder.iterdir()], str(folder))
+    names = [path.name for path in folder.iterdir()]
+    if not any(name.endswith(".safetensors") for name in names) and (reason := unfinished_run(folder)):
+        raise MissingFileError(reason)
+    return folder / _only_weights(names, str(folder))
+
+
+def unfinished_run(folder: Path) -> str | None:
+    """Return why the folder of a training has no weights yet; None if it is another folder."""
+    if not (folder / "checkpoint.pt").is_file() or (folder / "best.safetensors").exists():
+        return None
+    when = ""
+    with contextlib.suppress(CodecnnError, KeyError, TypeError):
+        settings = read_json(folder / "config.json")["training"]
+        when = f" at step {min(settings['validate_every'], settings['steps'])}"
+    return f"{folder} has no weights yet: its training writes them after its first validation{when}"
 
 
 @functools.cache

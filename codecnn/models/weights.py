@@ -25,6 +25,7 @@ from codecnn.base.user_code import is_permitted, is_reference, permit, source_sh
 from codecnn.models.base import FilterNetwork
 from codecnn.models.card import CARD_SCHEMA, Card, card_path, check_sha256, read_card
 from codecnn.models.cost import complexity
+from codecnn.models.locations import unfinished_run
 from codecnn.models.zoo import create_model, weights_path
 
 _TASKS = {
@@ -192,7 +193,7 @@ def read_tensors(path: Path | str, task: str | None = None) -> tuple[dict[str, T
     """
     path = weights_path(path)
     if not path.is_file():
-        raise MissingFileError(f"{path} does not exist")
+        raise MissingFileError(unfinished_run(path.parent) or f"{path} does not exist")
     if path.suffix in _CHECKPOINT_SUFFIXES:
         raise ModelError(
             f"{path} is not a .safetensors file; pickled weights are not read, since they can run code: convert a "

@@ -7,7 +7,6 @@ speeds up some networks and slows down others. So `fastest` times the forms that
 import contextlib
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from codecnn.base.runtime import THREAD_VARIABLES, Compile, Runtime, default_threads
+from codecnn.base.runtime import Compile, Runtime, default_threads
 from codecnn.models import FilterNetwork
 from codecnn.training.distributed import gather
 from codecnn.training.settings import LoopSettings
@@ -42,12 +41,11 @@ def training_runtime(settings: LoopSettings, device: torch.device, threads: int 
     Args:
         settings: Settings of the run, of which precision and compile may be "auto".
         device: Device of the run.
-        threads: CPU threads of the run that is resumed, if known: used unless the settings or an environment variable
-            name a number.
+        threads: CPU threads of the run that is resumed, if known: used unless the settings name a number.
     """
     if settings.threads is not None:
         threads = settings.threads
-    elif threads is None or any(os.environ.get(name) for name in THREAD_VARIABLES):
+    elif threads is None:
         threads = default_threads()
     deterministic = settings.deterministic or torch.are_deterministic_algorithms_enabled()
     return Runtime(

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -200,6 +201,11 @@ class Trainer:
             unit="step",
             disable=None if progress and process.first else True,  # None: shown on a terminal only
         )
+        if resume and progress and process.first:
+            done, steps = self.state.step, settings.steps
+            line = f"continues at step {done + 1} of {steps}" if done < steps else f"already finished: {steps} steps"
+            count = f"{runtime.threads} CPU thread{'' if runtime.threads == 1 else 's'}"
+            tqdm.write(f"{line}, with {count}" if process.device.type == "cpu" else line, file=sys.stderr)
         self.monitor = Monitor(run, self.state, settings, first=process.first, verbose=progress)
         warn = self.monitor.warn
         self.boards = Boards(settings.boards, run, self.state.reported, warn) if process.first else None

@@ -135,12 +135,13 @@ def test_threads_on_a_busy_machine(run, tiny_store, tmp_path, monkeypatch):
     command = ("train", config, "training.device=cpu", "-o", tmp_path / "run", "--json")
     status, text, err = run(*command)
     assert status == 0, err
-    assert "1 CPU thread is faster than 2 at the moment: training.threads=1 takes as many; 2 are used" in err
+    assert "1 thread would be faster than the 2 that are used: stop with Ctrl-C and start again with" in err
     assert json.loads(text)["runtime"]["threads"] == 2
     assert {event["threads"] for event in lines(tmp_path / "run" / "log.jsonl")} == {2}
     torch.set_num_threads(1)
     status, text, err = run(*command, "--resume")
     assert (status, "faster" in err, json.loads(text)["runtime"]["threads"]) == (0, False, 2)
+    assert "already finished: 2 steps, with 2 CPU threads" in err
 
 
 def test_train_evaluate_and_correlate_on_a_store(run, weights, tiny_store, tmp_path):
@@ -222,6 +223,7 @@ def test_evaluate_codes_videos(run, weights, yuv, tmp_path):
         ("filter -m {tmp}/w.pt -i {yuv} -q 22 -o {tmp}/o.yuv", 1, "convert a checkpoint first"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.avi", 1, "are written as .mkv or .mp4"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o", 1, "are written as .mkv or .mp4"),
+        ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.png", 1, "`ffmpeg -i o.y4m o.png` then makes the picture"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --device cuda:9", 1, "`codecnn doctor` says why"),
         ("filter -m {weights} -i {yuv} -q 22 -o {tmp}/o.yuv --memory 2", 1, "a size such as 2GiB"),
         ("filter -m {weights} -i {tmp} -q 22 -o {tmp}/o.yuv", 1, "without still pictures (.bmp, .jpeg"),

@@ -147,5 +147,5 @@ def test_no_folder_replaces_an_input(run, tmp_path, name, place):
     parts = (part.format(**files) for part in FOLDERS[name][0].split())
     status, _, error = run(*parts)
     assert status == 1, error
-    assert "same file" in error or "lies in the output folder" in error, error
+    assert any(text in error for text in ("same file", "lies in the output folder", "folder of an evaluation")), error
     assert content(tmp_path) == before

@@ -121,4 +121,5 @@ def test_command_prints_the_plan(tiny_recipe, run):
 def test_missing_sources_are_an_error(tiny_recipe, run):
     status, _, err = run("dataset", "plan", tiny_recipe, "root=elsewhere")
     assert status == 1
-    assert "no file of pictures matches" in err
+    assert "recipe 'tiny': no file of pictures matches" in err
+    assert "elsewhere: root=FOLDER names another folder" in err

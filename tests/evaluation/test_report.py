@@ -240,6 +240,22 @@ def test_dashes_are_explained_where_there_are_any(tmp_path):
     assert "A dash" not in _render(tmp_path, full)[1].text
 
 
+@pytest.mark.parametrize("flag_bits", [0, 12])
+def test_a_plane_that_the_filter_does_not_change_has_a_dash(tmp_path, flag_bits):
+    """With decisions it has the cost of their bits."""
+    rows = [row | {"flag_bits": flag_bits, "psnr_u_filtered": row["psnr_u"]} for row in _rows()]
+    rates = {"y": -1.0, "u": 0.0, "v": None}
+    results = make_results(rows, bd_rate=rates, bd_rate_per_sequence={BASKETBALL: rates, HOSTILE_NAME: rates})
+    shown = "+0.00" if flag_bits else "–"
+    table = next(table for table in _render(tmp_path, results)[1].tables if table[0][1][0] == "Y")
+    assert {row[2][0].removesuffix(" %") for row in table[1:]} == {shown}
+    assert {row[1][0] for row in table[1:]} == {"-1.00 %"}
+    write_markdown(tmp_path / "results.md", [results])
+    lines = [line.split(" | ") for line in (tmp_path / "results.md").read_text().splitlines() if "| -1.00 |" in line]
+    assert [line[2] for line in lines] == [shown] * 3
+    assert results.bd_rate["u"] == 0.0
+
+
 def test_zero_has_no_minus(tmp_path):
     rows = _rows()
     rows[0]["psnr_y_filtered"] = rows[0]["psnr_y"] - 1e-6

@@ -116,4 +116,5 @@ def test_threads_of_a_training_are_a_stated_number(monkeypatch, cores, expected)
     assert training_runtime(free, cpu, 5).threads == 5, "a resumed run keeps its number"
     assert training_runtime(SETTINGS.model_copy(update={"threads": 3}), cpu, 5).threads == 3
     monkeypatch.setenv("OMP_NUM_THREADS", str(cores))
-    assert training_runtime(free, cpu, 5).threads == cores
+    assert training_runtime(free, cpu, 5).threads == 5, "also where the environment names another"
+    assert training_runtime(free, cpu).threads == cores
