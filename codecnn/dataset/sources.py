@@ -315,7 +315,8 @@ def _find_files(source: str, root: Path, series: bool, recipe: str) -> list[Path
         paths = sorted(map(Path, glob.glob(str(path), recursive=True)))  # noqa: PTH207
         matches = [match for match in paths if (match.is_dir() if series else match.is_file())]
     if not matches:
-        where = "" if Path(source).is_absolute() else f" in {root.absolute()}: root=FOLDER names another folder"
+        where = f" in {root.absolute()}: root=FOLDER sets the folder of its pictures"
+        where = "" if Path(source).is_absolute() else where
         kind = "folder" if series else "file of pictures"
         raise MissingFileError(f"recipe {recipe!r}: no {kind} matches {source}{where}")
     return matches

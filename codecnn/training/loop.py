@@ -121,8 +121,9 @@ def train_task(
         torch.manual_seed(settings.seed)
         if process.world > 1 and settings.compile == "reduce-overhead":
             raise ConfigError("training.compile reduce-overhead is for one process: set it to true for several")
-        # Sums depend on the number of threads, so a resumed run keeps it.
-        runtime = training_runtime(settings, process.device, threads_of_run(run) if resume else None)
+        # Sums depend on the number of threads, so a resumed run keeps it; for several processes torchrun sets it.
+        before = threads_of_run(run) if resume and process.world == 1 else None
+        runtime = training_runtime(settings, process.device, before)
         with applied(runtime), _named_operations(settings, process.device):
             trainer = Trainer(make_task(), settings, run, process, runtime, resume=resume, progress=progress)
             return trainer.train()

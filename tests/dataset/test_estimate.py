@@ -122,4 +122,4 @@ def test_missing_sources_are_an_error(tiny_recipe, run):
     status, _, err = run("dataset", "plan", tiny_recipe, "root=elsewhere")
     assert status == 1
     assert "recipe 'tiny': no file of pictures matches" in err
-    assert "elsewhere: root=FOLDER names another folder" in err
+    assert "elsewhere: root=FOLDER sets the folder of its pictures" in err

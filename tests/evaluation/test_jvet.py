@@ -90,7 +90,7 @@ def test_results_of_several_folders_are_merged_into_one_table(tiny_store, tmp_pa
     with pytest.raises(TableError, match="two of the results are of"):
         merge_results([tmp_path / "first", tmp_path / "first"], output)
     (tmp_path / "first" / "report.html").touch()
-    with pytest.raises(ConfigError, match="the same file"):
+    with pytest.raises(ConfigError, match=r"first is the folder of an evaluation, .* -o, e\.g\. .*first/jvet$"):
         merge_results([tmp_path / "first"], tmp_path / "first")
     with pytest.raises(MissingFileError, match=r"no results\.json"):
         merge_results([tmp_path], output)

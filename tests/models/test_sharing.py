@@ -1,6 +1,7 @@
 """Weights that are shared: the folder with its model card, weights in folders, weights on a hub."""
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -134,7 +135,7 @@ def test_folders_with_no_or_two_weights_are_errors(run, own, tmp_path):
     config = {"training": {"validate_every": 500, "steps": 300}}
     (tmp_path / "empty" / "config.json").write_text(json.dumps(config))
     for absent in (tmp_path / "empty", tmp_path / "empty" / "best.safetensors"):
-        with pytest.raises(MissingFileError, match="empty has no weights yet: .* first validation at step 300$"):
+        with pytest.raises(MissingFileError, match=r"empty has no weights yet: .* first validation at step 300$"):
             load_model(absent)
     shutil.copy(own, own.with_name("last.safetensors"))
     with pytest.raises(ModelError, match=r"holds the weights best, last: add the name"):

@@ -212,6 +212,10 @@ def test_a_stopped_command_reports_it(config, tmp_path, monkeypatch, capsys, num
     err = capsys.readouterr().err
     assert err.startswith(f"codecnn: stopped by {number.name} after step 3: --resume continues from the checkpoint in ")
     assert len(err.strip().splitlines()) == 1
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--resume"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err.startswith("continues at step 4 of 100000, with 1 CPU thread\n")
 
 
 def test_a_signal_to_the_process_group_stops_cleanly(config, tmp_path):
