@@ -76,7 +76,7 @@ class Figure:
 
     @property
     def differs(self) -> bool:
-        """Whether the difference is larger than the rounding to the stated digits."""
+        """True if the difference is larger than the rounding to the stated digits."""
         digits = len(self.stated.partition(" ")[0].partition(".")[2])
         return abs(self.difference) > 0.5 * 10**-digits + 1e-9
 
@@ -277,7 +277,7 @@ GROUPS: dict[str, tuple[Callable[[Path], Measured], tuple[Table | Sentence, ...]
     ),
     "seconds": (measure_seconds, (Table("README.md", "Shipped weights"),)),
 }
-"""By name, what measures the figures of a group, and where pages state them."""
+"""Groups by name: the function that measures the figures, and where pages state them."""
 
 ON_REQUEST = ("seconds",)
 """Groups that run only with --only: on a busy machine times mean nothing."""
