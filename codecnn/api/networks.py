@@ -350,7 +350,7 @@ def _export_shader(model: Path, output: Path, qp: int | None) -> dict[str, Any]:
 
 
 def _player_advice(model: Path) -> str:
-    """Return which weights to export instead: for the same codec, of the same architecture or of like cost."""
+    """Return which weights to export instead: for the codec, of the architecture, for video or stills, of like cost."""
     from codecnn.filtering import served_codecs
     from codecnn.models import ShippedWeights, shipped_weights
 
@@ -359,14 +359,15 @@ def _player_advice(model: Path) -> str:
         return "export weights that take decoded samples and the QP only, e.g. low_cost_17.hevc"
     codec = served_codecs(refused.full_name)[0]
 
-    def distance(weights: ShippedWeights) -> tuple[bool, float]:
+    def distance(weights: ShippedWeights) -> tuple[bool, bool, float]:
         cost, other = (each.card.kmac_per_pixel or 0.0 for each in (weights, refused))
-        return weights.architecture != refused.architecture, abs(cost - other)
+        video, wanted = ("slice_type" in each.card.options["planes"] for each in (weights, refused))
+        return weights.architecture != refused.architecture, video != wanted, abs(cost - other)
 
     playable = [
         weights
         for weights in shipped_weights()
-        if {"rec_y", "rec_u", "rec_v", "qp"}.issuperset(weights.card.options["planes"])
+        if {"rec_y", "rec_u", "rec_v", "qp", "slice_type"}.issuperset(weights.card.options["planes"])
         and codec in served_codecs(weights.full_name)
     ]
     return f"export {min(playable, key=distance).full_name}"

@@ -127,11 +127,11 @@ def test_a_network_without_qp_has_no_parameter():
 @pytest.mark.parametrize(
     ("name", "plane", "advice"),
     [
-        ("low_cost_17.hevc_video_mc", "slice_type", "low_cost_17.hevc"),
-        ("low_cost_17.avc_video_mc", "slice_type", "low_cost_17.hevc"),
-        ("low_cost_17.av1_video_mc", "slice_type", "low_cost_17.av1"),
+        ("low_cost_17.hevc_video_mc", "prev_mc_y", "low_cost_17.hevc"),
+        ("low_cost_17.avc_video_mc", "prev_mc_y", "low_cost_17.hevc"),
+        ("low_cost_17.av1_video_mc", "prev_mc_y", "low_cost_17.av1"),
         ("low_cost_17.vvc_unf", "unf_y", "low_cost_17.vvc"),
-        ("low_cost_yuv_17.vvc_video_mc", "slice_type", "low_cost_yuv_17.vvc"),
+        ("low_cost_yuv_17.vvc_video_mc", "unf_y", "low_cost_yuv_17.vvc_video"),
     ],
 )
 def test_planes_that_players_do_not_have_are_refused_with_the_next_best_weights(name, plane, advice, tmp_path):
@@ -231,7 +231,7 @@ RANDOM = {"rdn": SMALL, "low_cost_17": {"features": 8, "blocks": 2, "conditionin
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["low_cost_5.hevc", "low_cost_17.hevc", "low_cost_yuv_17.hevc", *RANDOM])
+@pytest.mark.parametrize("name", ["low_cost_5.hevc", "low_cost_17.vvc_video", "low_cost_yuv_17.hevc", *RANDOM])
 def test_libplacebo_shows_the_picture_that_the_float_filter_computes(name, vulkan, tmp_path):
     if "." in name:
         network, card = load_model(weights_path(name))
@@ -241,7 +241,8 @@ def test_libplacebo_shows_the_picture_that_the_float_filter_computes(name, vulka
     (original, *_), (luma, *chroma) = coded_picture(tmp_path, 150, 122)
     original, picture = original[:-1, :-1], Picture((np.ascontiguousarray(luma[:-1, :-1]), *chroma), 8)
     text = mpv_shader(build_graph(network), name, 37, card.nearest_qp)
-    filtered = FloatFilter(network, card=card)(picture, 37)
+    types = {"slice_type": np.ones(luma.shape, np.float32)[:-1, :-1]} if "slice_type" in network.planes else {}
+    filtered = FloatFilter(network, card=card)(picture, 37, types)
     for component, (before, expected) in enumerate(zip(picture.planes, filtered.planes, strict=True)):
         if component and len(network.outputs) == 1:
             break

@@ -13,9 +13,13 @@ import numpy as np
 
 from codecnn.base.division import ceil_div
 from codecnn.base.errors import ConfigError, ModelError
+from codecnn.base.planes import SLICE_TYPE_PLANE, SLICE_TYPES
 from codecnn.models.graph.nodes import QPS, Array, Graph, Node, same_padding
 from codecnn.models.graph.shader_plan import Plan, Texel, is_spatial, unfit
 from codecnn.models.planes import CENTRED_SCALE
+
+_INTER = CENTRED_SCALE * (SLICE_TYPES["B"] - 0.5)
+"""The plane `slice_type` in shaders, which do not learn the type: that of most pictures of a video."""
 
 _SOURCES = {"rec_y": ("LUMA", 0), "rec_u": ("CHROMA", 0), "rec_v": ("CHROMA", 1)}
 """The player's texture that has a plane, and the component in it."""
@@ -60,8 +64,9 @@ A player processes luma before it has chroma, which the network needs for luma.
 def mpv_shader(graph: Graph, name: str, qp: int, nearest_qp: Callable[[int], int]) -> str:
     """Convert a graph to a user shader for pictures of any size and bit depth; 4:2:0 if the graph filters chroma.
 
-    If the graph depends on the QP, the slice QP from 0 to 63 is the shader's parameter `qp`. The shader repeats the
-    samples of the picture's edges for the halo, and clips its output to the range of samples.
+    If the graph depends on the QP, the slice QP from 0 to 63 is the shader's parameter `qp`. A graph that takes the
+    slice type treats all pictures as B pictures, since players do not know the type. The shader repeats the samples of
+    the picture's edges for the halo, and clips its output to the range of samples.
 
     Args:
         graph: The graph.
@@ -95,7 +100,7 @@ def mpv_shader(graph: Graph, name: str, qp: int, nearest_qp: Callable[[int], int
 
 def missing_planes(graph: Graph) -> list[str]:
     """Return the planes of a graph that a player does not have where it runs the shader."""
-    known = ("rec_y", "rec_u", "rec_v") if len(graph.outputs) == 3 else ("rec_y",)
+    known = (SLICE_TYPE_PLANE, *(("rec_y", "rec_u", "rec_v") if len(graph.outputs) == 3 else ("rec_y",)))
     return [name for name in graph.planes if name not in known]
 
 
@@ -211,6 +216,9 @@ class _Pass:
     def _functions(self, hook: str) -> Iterable[str]:
         """Return the functions that read samples, stored texels and tables."""
         for name in self.plan.graph.planes:
+            if name == SLICE_TYPE_PLANE:
+                yield f"float {name}(ivec2 q) {{ return {_number(_INTER)}; }}"
+                continue
             texture, component = _SOURCES[name]
             scale = _number(CENTRED_SCALE * _SAMPLE_SCALE)
             yield (
