@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock
 from pydantic import Field
 
-from codecnn.base.errors import CodecnnError, FormatError, StoreError
+from codecnn.base.errors import CodecnnError, ConfigError, FormatError, StoreError
 from codecnn.base.files import file_state, is_settled, read_json, sha256_file, sha256_json, write_json
 from codecnn.base.leftovers import shortened
 from codecnn.codec import CODING_BLOCK_SIZE
@@ -115,7 +115,7 @@ def _named(path: Path) -> dict[str, str] | None:
 
 
 def check_sources(recipe: Recipe, sources: Iterable[Source], jobs: int) -> None:
-    """Check by their headers that all sources can be read, before the first is coded.
+    """Check by their headers that all sources can be read, and have a frame rate for `kbps`, before the first is coded.
 
     Args:
         recipe: The recipe.
@@ -133,6 +133,8 @@ def check_sources(recipe: Recipe, sources: Iterable[Source], jobs: int) -> None:
     def problem(source: Source) -> CodecnnError | None:
         try:
             check_video(source.path, **source.spec.model_dump(include=_READING_KEYS))
+            if recipe.rate is not None and recipe.rate.kind == "kbps" and _whole_format(recipe, source)[0].fps is None:
+                raise ConfigError(f"{source.path} states no pictures per second, which kbps needs: set its fps")
         except CodecnnError as error:
             return error
         return None

@@ -7,8 +7,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from codecnn.base.notebook import data_frame, html_table
-from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET
-from codecnn.dataset import qp_title
+from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET, RateMode, rate_mode
 from codecnn.evaluation.groups import ClassMeans, PictureTypes
 from codecnn.evaluation.rates import Gains, Rates, mean_gains
 from codecnn.evaluation.rows import PLANES, Record, ResultRow, by_sequence
@@ -105,9 +104,9 @@ class Results(Record):
         return sorted({row.qp for row in self.sequences})
 
     @property
-    def qp_title(self) -> str:
-        """Title of `qps` in tables: "QP", or "crf" for values of -crf."""
-        return next((row.qp_title for row in self.sequences), qp_title(None))
+    def rate_mode(self) -> RateMode:
+        """Rate control whose values `qps` are, with its names in tables."""
+        return next((row.rate_mode for row in self.sequences), rate_mode(None))
 
     @property
     def seconds(self) -> float | None:
@@ -152,8 +151,8 @@ class Results(Record):
         count = len(by_sequence(self.sequences))
         names = "1 sequence" if count == 1 else f"{count} sequences"
         figures = f"gain Y {gain or 'unknown'} dB, BD-rate Y {rate or 'unknown'} %"
-        qps = " ".join(map(str, self.qps))
-        return f"<Results of {self.title}: {names}, {self.coding}, {self.qp_title} {qps}, {figures}>"
+        qps = self.rate_mode.text(" ".join(map(str, self.qps)))
+        return f"<Results of {self.title}: {names}, {self.coding}, {qps}, {figures}>"
 
     __str__ = __repr__
 
@@ -163,7 +162,7 @@ class Results(Record):
         heads = (
             "",
             *(f"BD-rate {plane.upper()}, %" for plane in PLANES),
-            *(f"gain Y {self.qp_title} {qp}, dB" for qp in qps),
+            *(f"gain Y {self.rate_mode.text(qp)}, dB" for qp in qps),
             "mean",
         )
         rows = [
