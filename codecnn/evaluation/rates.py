@@ -106,6 +106,17 @@ def _without_value(rows: Sequence[ResultRow], name: str, network: bool) -> str |
     return f"a picture has no error{where} at {qps}"
 
 
+def unchanged_planes(rows: Sequence[ResultRow]) -> list[str]:
+    """List the planes that a filter changes in no row, at no cost of bits; their BD-rate of 0 is no result."""
+    return [plane for plane in PLANES if rows and all(row.gain(plane) == 0 and not row.flag_bits for row in rows)]
+
+
+def without_unchanged(rates: Rates, rows: Sequence[ResultRow]) -> Rates:
+    """Return BD-rates with None for the `unchanged_planes` of the rows."""
+    unchanged = unchanged_planes(rows)
+    return {name: None if name in unchanged else rate for name, rate in rates.items()}
+
+
 def mean_rates(rates: Iterable[Rates]) -> Rates:
     """Average BD-rates over sequences; None for a quality measure that a sequence has no BD-rate of."""
     sequence_rates = list(rates)

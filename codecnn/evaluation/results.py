@@ -9,7 +9,7 @@ from pydantic import Field
 from codecnn.base.notebook import data_frame, html_table
 from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET, RateMode, rate_mode
 from codecnn.evaluation.groups import ClassMeans, PictureTypes
-from codecnn.evaluation.rates import Gains, Rates, mean_gains
+from codecnn.evaluation.rates import Gains, Rates, mean_gains, without_unchanged
 from codecnn.evaluation.rows import PLANES, Record, ResultRow, by_sequence
 from codecnn.evaluation.training_range import CONFIGURATION_NAMES
 
@@ -178,9 +178,7 @@ class Results(Record):
 
     def changed_rates(self, rates: Rates) -> Rates:
         """Return BD-rates of these results, with None for planes that the filter does not change at no cost of bits."""
-        rows = self.sequences
-        same = {plane for plane in PLANES if rows and all(row.gain(plane) == 0 and not row.flag_bits for row in rows)}
-        return {name: None if name in same else rate for name, rate in rates.items()}
+        return without_unchanged(rates, self.sequences)
 
     def summary(self) -> list[tuple[str, Rates, Gains]]:
         """Return the rows of the summary table.
