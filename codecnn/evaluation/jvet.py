@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from codecnn.evaluation.rates import Gains, Rates, mean_gains, unchanged_planes, without_unchanged
-from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
+from codecnn.evaluation.results import EXCLUDED_CLASSES, Results
 from codecnn.evaluation.rows import Record, ResultRow, by_sequence
 
 CONFIGURATIONS = {"ai": "All intra", "ra": "Random access", "ldb": "Low delay B"}
@@ -108,7 +108,7 @@ def _table(results: Results) -> Table:
         name=results.title,
         configuration=configuration,
         title=f"{CONFIGURATIONS[configuration]}{ctc}",
-        coded=coder_text(results.codec, results.settings.get("preset")),
+        coded=results.coder,
         label=results.label,
         decisions=results.decisions,
         kmac_per_pixel=results.kmac_per_pixel,

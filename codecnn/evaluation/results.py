@@ -121,9 +121,21 @@ class Results(Record):
         return None if None in known or not known else sum(value or 0.0 for value in known) / len(known)
 
     @property
+    def coder(self) -> str:
+        """Codec, preset and rate control, e.g. "vvc medium" at constant QP, or "hevc medium -crf".
+
+        The codec of supplied pictures may be unknown.
+        """
+        if self.codec is None or self.codec == UNKNOWN_CODEC:
+            return "decoded pictures, codec unknown"
+        preset = self.settings.get("preset")
+        words = (self.codec, None if preset == UNKNOWN_PRESET else preset, self.rate_mode.option)
+        return " ".join(word for word in words if word is not None)
+
+    @property
     def coding(self) -> str:
-        """Codec, preset and configuration, e.g. "vvc medium, all intra", without what is unknown."""
-        parts = [coder_text(self.codec, self.settings.get("preset"))]
+        """Codec, preset, rate control and configuration, e.g. "vvc medium, all intra", without what is unknown."""
+        parts = [self.coder]
         if (configuration := self.settings.get("configuration")) is not None:
             parts.append(CONFIGURATION_NAMES.get(configuration, configuration))
         return ", ".join(parts + (["common test conditions"] if self.settings.get("ctc") else []))
@@ -235,10 +247,3 @@ def rows_table(all_results: Sequence[Results]) -> pa.Table:
 
 def _rounded(value: float | None, digits: int) -> str | None:
     return None if value is None else f"{value:+.{digits}f}"
-
-
-def coder_text(codec: str | None, preset: str | None) -> str:
-    """Describe an encoder by codec and preset, e.g. "vvc medium"; the codec of supplied pictures may be unknown."""
-    if codec is None or codec == UNKNOWN_CODEC:
-        return "decoded pictures, codec unknown"
-    return codec if preset is None or preset == UNKNOWN_PRESET else f"{codec} {preset}"

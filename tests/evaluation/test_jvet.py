@@ -100,6 +100,27 @@ def test_results_of_several_folders_are_merged_into_one_table(tiny_store, tmp_pa
             merge_results([tmp_path / "first"], output)
 
 
+def test_kinds_of_rate_control_of_one_encoder_are_kept_apart(tiny_store, tmp_path):
+    constant = results(tiny_store, "ra")
+    write_json(tmp_path / "constant" / "results.json", results_json([constant]))
+    for rate_control in ("crf", "qp", "kbps"):
+        rows = [row.model_copy(update={"rate": rate_control}) for row in constant.sequences]
+        write_json(
+            tmp_path / rate_control / "results.json",
+            results_json([constant.model_copy(update={"sequences": tuple(rows)})]),
+        )
+    folders = [tmp_path / name for name in ("constant", "crf", "qp", "kbps")]
+    tables = merge_results(folders, tmp_path / "o")
+    coder = constant.coder
+    assert [table.coded for table in tables] == [coder, f"{coder} -crf", f"{coder} -qp", f"{coder} -b:v"]
+    with pytest.raises(TableError, match="two of the results are of"):
+        merge_results([folders[1], folders[1]], tmp_path / "o")
+    damaged = (tmp_path / "crf" / "results.json").read_text().replace('"crf"', '"other"')
+    (tmp_path / "crf" / "results.json").write_text(damaged)
+    with pytest.raises(TableError, match="not a results file of an evaluation"):
+        merge_results([tmp_path / "crf"], tmp_path / "o")
+
+
 def test_planes_that_a_filter_leaves_alone_have_a_dash(tiny_store, tmp_path):
     luma = results(tiny_store, "ra")
     same = {f"psnr_{plane}_filtered": 30.0 for plane in "uv"} | {f"psnr_{plane}": 30.0 for plane in "uv"}
