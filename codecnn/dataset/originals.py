@@ -162,10 +162,11 @@ def source_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
     spec = source.spec
     form, total = _whole_format(recipe, source)
     pictures = len(range(total)[spec.start :: spec.step][: spec.frames])
+    fps = None if form.fps is None else form.fps / spec.step
     if not pictures:
         # Only decoding counts the pictures, or there are none, which is an error of opening.
         with _open(recipe, source, None) as video:
-            form, pictures = video.format, len(video)
+            form, fps, pictures = video.format, video.format.fps, len(video)
     width, height = form.width, form.height
     if source.variant is not None:
         scale = fit_scale(source.variant, width, height).scale
@@ -173,7 +174,7 @@ def source_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
     elif source.scale != 1:
         width, height = downscaled_extent(width, source.scale), downscaled_extent(height, source.scale)
     width, height = (padded_extent(extent, _SMALLEST, _size_multiple(recipe)) for extent in (width, height))
-    return VideoFormat(width, height, form.chroma, recipe.internal_bit_depth, form.fps), pictures
+    return VideoFormat(width, height, form.chroma, recipe.internal_bit_depth, fps), pictures
 
 
 def _whole_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
