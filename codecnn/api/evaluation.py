@@ -427,9 +427,7 @@ def _at_qps(store: "Store", qps: Sequence[int] | None) -> "Store":
 
     available = {unit.qp for unit in store.units}
     if missing := sorted(set(qps) - available):
-        wanted, listed = (
-            rate_mode(store.manifest.recipe.rate_option).text(missing[0]),
-            ", ".join(map(str, sorted(available))),
-        )
+        wanted = rate_mode(store.manifest.recipe.rate_option).text(missing[0])
+        listed = ", ".join(map(str, sorted(available)))
         raise StoreError(f"store {store.folder} has no pictures at {wanted}: it has {listed}")
     return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))
