@@ -423,10 +423,11 @@ def _at_qps(store: "Store", qps: Sequence[int] | None) -> "Store":
     """Restrict a store to its units at some QPs; None keeps all."""
     if qps is None:
         return store
-    from codecnn.dataset import qp_title
+    from codecnn.codec import rate_mode
 
     available = {unit.qp for unit in store.units}
     if missing := sorted(set(qps) - available):
-        title, listed = qp_title(store.manifest.recipe.rate_option), ", ".join(map(str, sorted(available)))
-        raise StoreError(f"store {store.folder} has no pictures at {title} {missing[0]}: it has {listed}")
+        wanted = rate_mode(store.manifest.recipe.rate_option).text(missing[0])
+        listed = ", ".join(map(str, sorted(available)))
+        raise StoreError(f"store {store.folder} has no pictures at {wanted}: it has {listed}")
     return replace(store, units=tuple(unit for unit in store.units if unit.qp in qps))

@@ -106,7 +106,7 @@ def print_gains(all_results: "Sequence[Results]") -> None:
     qps = sorted({qp for results in all_results for qp in results.qps})
     columns = [*map(str, qps), "mean"]
     several = len(all_results) > 1
-    figures = (*(f"{all_results[0].qp_title} {qp}" for qp in qps), "mean", "BD-rate Y")
+    figures = (*(all_results[0].rate_mode.text(qp) for qp in qps), "mean", "BD-rate Y")
     table = Table(
         Column("sequence", overflow="fold"),
         *([Column("filter", overflow="fold")] if several else []),

@@ -111,12 +111,12 @@ def stats(options: StoreOptions) -> dict[str, Any]:
 @command("dataset stats", stats, "codecnn dataset stats stores/demo", group=dataset_app)
 def show_stats(_options: StoreOptions, stats: dict[str, Any], as_json: bool) -> None:
     """Print a table by split and QP."""
-    from codecnn.dataset import qp_title
+    from codecnn.codec import rate_mode
 
     if as_json:
         print_json(stats)
         return
-    heads = ("split", qp_title(stats.get("rate")), "sequences", "pictures", "CTUs")
+    heads = ("split", rate_mode(stats.get("rate")).title, "sequences", "pictures", "CTUs")
     table = Table(*heads, "bit/sample", "PSNR Y dB", "depth")
     for row in stats["rows"]:
         depth, psnr = ("-" if row[name] is None else f"{row[name]:.2f}" for name in ("depth_mean", "psnr_y"))

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from codecnn.base.errors import ConfigError
 from codecnn.base.planes import MAX_QP
+from codecnn.codec.rate_modes import RateName
 from codecnn.pictures.files import VideoFormat
 
 CONFIGURATIONS = ("ai", "ra", "ldb")
@@ -24,8 +25,8 @@ class CodecSettings:
     """Settings of one encode. A default of None leaves the choice to the encoder's preset.
 
     Attributes:
-        qp: Slice QP, without perceptual adaptation, rate control, intra offset or temporal pre-filter; with `rate` the
-            value of that option.
+        qp: Slice QP, without perceptual adaptation, rate control, intra offset or temporal pre-filter; with `rate` its
+            value.
         preset: Encoder preset, e.g. faster, fast, medium, slow.
         configuration: "ai" (all intra), "ra" (random access) or "ldb" (low delay B).
         loop_filters: False switches off every in-loop filter of the codec (deblocking, SAO, ALF).
@@ -37,8 +38,9 @@ class CodecSettings:
         ctc: Code random access and low delay as JVET's common test conditions do (JVET-T2010), as closely as the
             encoder can: groups of 32 pictures, a temporal pre-filter, I slices at `intra_qp`, and B slices at their
             QP offsets.
-        rate: Option of ffmpeg, "crf" or "qp", with which the encoder codes under its own rate control and with its
-            defaults (`codecnn.codec.encoders.rate_control`); None codes at constant QP.
+        rate: Key of `codecnn.codec.RATE_MODES`: the encoder codes under its own rate control and with its defaults
+            (`codecnn.codec.encoders.rate_control`), with "kbps" at an average bit rate in kbit/s; None codes at
+            constant QP.
 
     Raises:
         ConfigError: A value is out of range, or two settings contradict each other.
@@ -54,10 +56,13 @@ class CodecSettings:
     params: Mapping[str, str] = field(default_factory=dict)
     unfiltered: bool = False
     ctc: bool = False
-    rate: str | None = None
+    rate: RateName | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.qp <= MAX_QP or self.intra_qp < 0:
+        if self.rate == "kbps":
+            if self.qp < 1:
+                raise ConfigError(f"a bit rate is at least 1 kbit/s, not {self.qp}")
+        elif not 0 <= self.qp <= MAX_QP or self.intra_qp < 0:
             raise ConfigError(f"QP {self.qp} is out of range: {self.qp - self.intra_qp} to {MAX_QP}")
         if self.configuration not in CONFIGURATIONS:
             raise ConfigError(f"unknown configuration {self.configuration!r}: one of {', '.join(CONFIGURATIONS)}")

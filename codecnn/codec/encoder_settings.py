@@ -46,10 +46,17 @@ class EncoderSettings:
     @property
     def quality(self) -> float | None:
         """Value of -crf, or of -qp at a constant QP; None for other kinds of rate control."""
-        text = self.values.get({"crf": "crf", "cqp": "qp"}.get(self.rate_control, ""))
+        return self._number({"crf": "crf", "cqp": "qp"}.get(self.rate_control))
+
+    @property
+    def bit_rate(self) -> float | None:
+        """Average bit rate asked for, in kbit/s; None for other kinds of rate control."""
+        return self._number("bitrate" if self.rate_control == "abr" else None)
+
+    def _number(self, name: str | None) -> float | None:
         try:
-            return None if text is None else float(text)
-        except ValueError:
+            return None if name is None else float(self.values[name])
+        except (KeyError, ValueError):
             return None
 
 

@@ -16,6 +16,7 @@ from codecnn.codec.encoders.libx264 import AvcCodec
 from codecnn.codec.encoders.libx265 import HevcCodec, x265_tables
 from codecnn.codec.encoders.program_arguments import HM, VTM, VVENC
 from codecnn.codec.encoders.rate_control import RATES, RateControlCodec
+from codecnn.codec.rate_modes import RateName
 
 BUNDLED: dict[str, Callable[[], Codec]] = {
     "vvc": VvcCodec,
@@ -36,7 +37,7 @@ CODECS = (*BUNDLED, *EXTERNAL)
 NO_TOOLS = CodecTools()
 
 
-def get_codec(name: str, tools: CodecTools = NO_TOOLS, *, rate: str | None = None) -> Codec:
+def get_codec(name: str, tools: CodecTools = NO_TOOLS, *, rate: RateName | None = None) -> Codec:
     """Return a codec back end.
 
     Args:

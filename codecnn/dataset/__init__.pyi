@@ -28,7 +28,6 @@ from .records import CodedUnit as CodedUnit
 from .records import PictureRecord as PictureRecord
 from .records import StoredRecipe as StoredRecipe
 from .records import Variant as Variant
-from .records import qp_title as qp_title
 from .sampling import ALIGNMENT as ALIGNMENT
 from .sampling import Sampler as Sampler
 from .sampling import UnitsShare as UnitsShare

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from codecnn.base.planes import MAX_QP
-from codecnn.codec import CodecSettings, CodecTools
+from codecnn.codec import CodecSettings, CodecTools, RateName
 from codecnn.dataset.supplied import NumberAsText
 
 CtuSize = Literal[16, 32, 64, 128]
@@ -85,7 +85,7 @@ class EncoderSpec(BaseModel):
 
 
 class RateSpec(BaseModel):
-    """Rate control in place of constant QP: values of one option of ffmpeg, at each of which all sources are coded.
+    """Rate control in place of constant QP: values of one kind, at each of which all sources are coded.
 
     The encoder then has its own defaults: QPs that vary by picture and block, psycho-visual decisions, pre-filters.
     """
@@ -94,31 +94,39 @@ class RateSpec(BaseModel):
 
     crf: list[_RateValue] = Field(default=[], description="values of -crf, of codecs hevc, avc, av1 and svtav1")
     qp: list[_RateValue] = Field(default=[], description="values of -qp, of codecs hevc, avc and vvc")
+    kbps: list[Annotated[int, Field(ge=1)]] = Field(
+        default=[],
+        description="average bit rates of one pass in kbit/s (-b:v), of codecs hevc, avc, av1, svtav1 and vvc",
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _check_keys(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or not {"crf", "qp"} >= value.keys():
-            raise ValueError("give {crf: [24, 34]}, or qp in place of crf; other kinds of rate control are not there")
+        if not isinstance(value, dict) or not cls.model_fields.keys() >= value.keys():
+            raise ValueError(f"give values of one of {', '.join(cls.model_fields)}, e.g. {{crf: [24, 34]}}")
         return value
 
     @model_validator(mode="after")
     def _check_one(self) -> "RateSpec":
-        if bool(self.crf) == bool(self.qp):
-            raise ValueError("give values of crf, or of qp")
+        if len(self._given()) != 1:
+            raise ValueError(f"give values of one of {', '.join(type(self).model_fields)}, e.g. {{crf: [24, 34]}}")
         if len(set(self.values)) != len(self.values):
             raise ValueError(f"it lists a value twice: {self.values}")
         return self
 
     @property
-    def kind(self) -> str:
-        """The option: "crf" or "qp"."""
-        return "crf" if self.crf else "qp"
+    def kind(self) -> RateName:
+        """Kind of rate control, a key of `codecnn.codec.RATE_MODES`."""
+        return next(iter(self._given()))
 
     @property
     def values(self) -> list[int]:
-        """Values of the option."""
-        return self.crf or self.qp
+        """Values of that kind."""
+        return self._given()[self.kind]
+
+    def _given(self) -> dict[RateName, list[int]]:
+        lists: dict[RateName, list[int]] = {"crf": self.crf, "qp": self.qp, "kbps": self.kbps}
+        return {name: values for name, values in lists.items() if values}
 
 
 class InLoopSpec(BaseModel):

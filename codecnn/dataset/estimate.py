@@ -23,6 +23,7 @@ from codecnn.dataset.rates import (
     bits_per_sample,
     coding_seconds,
     other_seconds,
+    qp_of_bits,
     rebuilding_seconds,
     similar_seconds,
     temporal_seconds,
@@ -196,17 +197,17 @@ def unit_costs(recipe: Recipe, units: Sequence[tuple[Source, int]], jobs: int) -
     """
     sources = {source.name: source for source, _ in units}
 
-    def samples_of(source: Source) -> tuple[int, int]:
-        form, pictures = source_format(recipe, source)
-        return form.width * form.height, pictures
-
     with ThreadPoolExecutor(jobs) as pool:
-        samples = dict(zip(sources, pool.map(samples_of, sources.values()), strict=True))
-    return [_milliseconds(recipe, source, qp, *samples[source.name]) for source, qp in units]
+        formats = pool.map(lambda source: source_format(recipe, source), sources.values())
+        known = dict(zip(sources, formats, strict=True))
+    return [_milliseconds(recipe, source, qp, *known[source.name]) for source, qp in units]
 
 
-def _milliseconds(recipe: Recipe, source: Source, qp: int, picture: int, pictures: int) -> int:
+def _milliseconds(recipe: Recipe, source: Source, qp: int, form: VideoFormat, pictures: int) -> int:
+    picture = form.width * form.height
     samples = picture * pictures
+    if (bits := _bits_at_rate(recipe, form, qp)) is not None:
+        qp = qp_of_bits(recipe.configuration, bits)
     coding = similar_seconds(recipe, source.encoder, qp, samples, picture)
     return round(1000 * (coding + sum(_further_seconds(recipe, samples))))
 
@@ -263,7 +264,8 @@ def _unit_sizes(
     video = form.picture_bytes * pictures
     sizes = {"decoded": video}
     if given is None:
-        sizes["bitstream"] = round(luma * bits_per_sample(recipe.configuration, qp) / 8)
+        bits = _bits_at_rate(recipe, form, qp) or bits_per_sample(recipe.configuration, qp)
+        sizes["bitstream"] = round(luma * bits / 8)
     elif not given.stated_qps:
         sizes["bitstream"] = given.path.stat().st_size
     if _has_blocks(recipe, given):
@@ -278,6 +280,14 @@ def _unit_sizes(
         sizes[file] = luma * form.dtype.itemsize * len(LUMA_FILES[file])
     sizes["records"] = round(RECORD_BYTES_PER_UNIT + luma * RECORD_BYTES_PER_SAMPLE)
     return sizes
+
+
+def _bits_at_rate(recipe: Recipe, form: VideoFormat, kbps: int) -> float | None:
+    """Return the bits for a luma sample that a bit rate stands for; None for recipes of QPs or crf."""
+    if recipe.rate is None or recipe.rate.kind != "kbps":
+        return None
+    fps = float(form.fps or 30)  # sources that are only planned state none
+    return 1000 * kbps / (fps * form.width * form.height)
 
 
 def _has_blocks(recipe: Recipe, given: SuppliedStream | None) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from filelock import FileLock
 from pydantic import Field
 
-from codecnn.base.errors import CodecnnError, FormatError, StoreError
+from codecnn.base.errors import CodecnnError, ConfigError, FormatError, StoreError
 from codecnn.base.files import file_state, is_settled, read_json, sha256_file, sha256_json, write_json
 from codecnn.base.leftovers import shortened
 from codecnn.codec import CODING_BLOCK_SIZE
@@ -115,7 +115,7 @@ def _named(path: Path) -> dict[str, str] | None:
 
 
 def check_sources(recipe: Recipe, sources: Iterable[Source], jobs: int) -> None:
-    """Check by their headers that all sources can be read, before the first is coded.
+    """Check by their headers that all sources can be read, and have a frame rate for `kbps`, before the first is coded.
 
     Args:
         recipe: The recipe.
@@ -133,6 +133,8 @@ def check_sources(recipe: Recipe, sources: Iterable[Source], jobs: int) -> None:
     def problem(source: Source) -> CodecnnError | None:
         try:
             check_video(source.path, **source.spec.model_dump(include=_READING_KEYS))
+            if recipe.rate is not None and recipe.rate.kind == "kbps" and _whole_format(recipe, source)[0].fps is None:
+                raise ConfigError(f"{source.path} states no pictures per second, which kbps needs: set its fps")
         except CodecnnError as error:
             return error
         return None
@@ -160,10 +162,11 @@ def source_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
     spec = source.spec
     form, total = _whole_format(recipe, source)
     pictures = len(range(total)[spec.start :: spec.step][: spec.frames])
+    fps = None if form.fps is None else form.fps / spec.step
     if not pictures:
         # Only decoding counts the pictures, or there are none, which is an error of opening.
         with _open(recipe, source, None) as video:
-            form, pictures = video.format, len(video)
+            form, fps, pictures = video.format, video.format.fps, len(video)
     width, height = form.width, form.height
     if source.variant is not None:
         scale = fit_scale(source.variant, width, height).scale
@@ -171,7 +174,7 @@ def source_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:
     elif source.scale != 1:
         width, height = downscaled_extent(width, source.scale), downscaled_extent(height, source.scale)
     width, height = (padded_extent(extent, _SMALLEST, _size_multiple(recipe)) for extent in (width, height))
-    return VideoFormat(width, height, form.chroma, recipe.internal_bit_depth, form.fps), pictures
+    return VideoFormat(width, height, form.chroma, recipe.internal_bit_depth, fps), pictures
 
 
 def _whole_format(recipe: Recipe, source: Source) -> tuple[VideoFormat, int]:

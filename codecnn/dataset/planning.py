@@ -18,10 +18,11 @@ from codecnn.codec import (
     CodecTools,
     SuppliedStream,
     block_reader_version,
+    rate_mode,
 )
 from codecnn.dataset.originals import LONGEST_NAME, original_name, source_sha256
 from codecnn.dataset.recipe import Recipe
-from codecnn.dataset.records import CodedUnit, qp_title
+from codecnn.dataset.records import CodedUnit
 from codecnn.dataset.sources import Source, by_lowest_qp, drawn_qps
 from codecnn.dataset.store import SCHEMA
 from codecnn.dataset.unit_files import derived_facts, same_stream_keys
@@ -56,7 +57,7 @@ class UnitPlan:
     @property
     def title(self) -> str:
         """Name and QP of the unit in messages."""
-        return f"{self.source.name} at {qp_title(self.settings.rate)} {self.settings.qp}"
+        return f"{self.source.name} at {rate_mode(self.settings.rate).text(self.settings.qp)}"
 
     @property
     def folder(self) -> str:

@@ -14,6 +14,8 @@ measured.
 from itertools import product
 from math import exp, log, sqrt
 
+import numpy as np
+
 from codecnn.codec import STREAMS
 from codecnn.dataset.encoder_specs import EncoderSpec
 from codecnn.dataset.recipe import Recipe
@@ -136,6 +138,11 @@ def other_seconds(recipe: Recipe, samples: int) -> float:
 def bits_per_sample(configuration: str, qp: int) -> float:
     """Return the estimated bits of a bitstream for a luma sample."""
     return _interpolate(_BITS[configuration], qp)
+
+
+def qp_of_bits(configuration: str, bits: float) -> int:
+    """Return the QP between those of the measurement with about so many bits for a luma sample."""
+    return round(float(np.interp(-log(bits), [-log(each) for each in _BITS[configuration]], _QPS)))
 
 
 def _interpolate(values: tuple[float, float, float], qp: int) -> float:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from codecnn.base.errors import ConfigError
 from codecnn.base.planes import MAX_QP, REBUILT_PLANES, STREAM_PLANES, TEMPORAL_PLANES, file_of
-from codecnn.codec import CODECS, CONFIGURATIONS, RATES, STREAMS, UNKNOWN_PRESET, CodecSettings, codes_vvc
+from codecnn.codec import CODECS, CONFIGURATIONS, RATES, STREAMS, UNKNOWN_PRESET, CodecSettings, codes_vvc, rate_mode
 from codecnn.dataset.encoder_specs import (
     CODING_KEYS,
     OVERRIDABLE_KEYS,
@@ -72,7 +72,9 @@ class Recipe(BaseModel):
     configuration: Literal["ai", "ra", "ldb"] = "ai"
     qp: list[int] = Field(default=[], description="QPs to code at; not allowed for codec streams")
     rate: RateSpec | None = Field(
-        default=None, description="rate control in place of qp: {crf: [24, 29, 34, 39]} or {qp: [22, 27, 32, 37]}"
+        default=None,
+        description="rate control in place of qp: {crf: [24, 29, 34, 39]}, {qp: [22, 27, 32, 37]} or "
+        "{kbps: [400, 800, 1600, 3200]}",
     )
     qps_per_source: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="QPs drawn for each source of the split train; default: all of them"
@@ -113,7 +115,8 @@ class Recipe(BaseModel):
     def __repr__(self) -> str:
         """Return one line; `model_dump` has all fields."""
         coder = f"{self.codec} {self.preset} {self.configuration}"
-        qps = f", {self.rate.kind if self.rate else 'QP'} {' '.join(map(str, self.points))}" if self.points else ""
+        mode = rate_mode(None if self.rate is None else self.rate.kind)
+        qps = f", {mode.text(' '.join(map(str, self.points)))}" if self.points else ""
         return f"<Recipe {self.name}: {len(self.sequences)} sources, {coder}{qps}>"
 
     __str__ = __repr__
@@ -181,7 +184,8 @@ class Recipe(BaseModel):
         if self.rate is not None and self.rate.kind not in RATES.get(self.codec, ()):
             known = ", ".join(codec for codec, kinds in RATES.items() if self.rate.kind in kinds)
             raise ValueError(f"rate: {self.rate.kind} is for the codecs {known}, not for {self.codec}")
-        if self.rate is not None and max(self.points) > _MAX_X26X_QP and self.codec in ("avc", "hevc"):
+        limited = self.rate is not None and self.rate.kind != "kbps" and self.codec in ("avc", "hevc")
+        if limited and max(self.points) > _MAX_X26X_QP:
             raise ValueError(f"rate: {max(self.points)} is above {_MAX_X26X_QP}, the largest value of {self.codec}")
         if len({encoder.share is None for encoder in self.encoders}) > 1:
             raise ValueError("encoders: give all of them a share, or none")

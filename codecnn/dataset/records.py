@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
 
 from codecnn.base.errors import FormatError, StoreError
+from codecnn.codec import RateName
 from codecnn.pictures.files import VideoFormat
 
 
@@ -228,24 +229,12 @@ class StoredRecipe(Record):
     in_loop: StoredInLoop | None
     qp_scale: StoredQpScale | None
     check: bool
-    rate: dict[str, list[int]] | None = None
+    rate: dict[RateName, list[int]] | None = None
 
     @property
-    def rate_option(self) -> str | None:
-        """Option of the encoder whose values are the QPs of the units, "crf" or "qp"; None at constant QP."""
+    def rate_option(self) -> RateName | None:
+        """Rate control whose values are the QPs of the units, a key of `RATE_MODES`; None at constant QP."""
         return None if self.rate is None else next(option for option, values in self.rate.items() if values)
-
-
-def qp_title(rate: str | None) -> str:
-    """Return the title of the QPs of units in tables and messages.
-
-    Args:
-        rate: Option of the encoder whose values they are; None at constant QP.
-
-    Returns:
-        "crf" for values of -crf, which are no QPs, else "QP".
-    """
-    return "crf" if rate == "crf" else "QP"
 
 
 class Manifest(Record):

@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from codecnn.base.errors import MissingFileError, StoreError
 from codecnn.base.files import read_json, read_jsonl, sha256_file
 from codecnn.base.notebook import html_table
-from codecnn.codec import UNKNOWN_CODEC
-from codecnn.dataset.records import Manifest, qp_title
+from codecnn.codec import UNKNOWN_CODEC, rate_mode
+from codecnn.dataset.records import Manifest
 from codecnn.dataset.remote import copy_files, copy_manifest, store_address
 from codecnn.dataset.unit import Unit
 from codecnn.pictures.files import STILL_SUFFIXES
@@ -79,7 +79,7 @@ class Store:
 
     def __repr__(self) -> str:
         recipe = self.manifest.recipe
-        qps = f"{qp_title(recipe.rate_option)} {' '.join(map(str, sorted({unit.qp for unit in self.units})))}"
+        qps = rate_mode(recipe.rate_option).text(" ".join(map(str, sorted({unit.qp for unit in self.units}))))
         names = len({unit.name for unit in self.units})
         coder = f"{recipe.codec} {recipe.preset} {recipe.configuration}"
         return f"<Store {self.folder}: {len(self.units)} units of {names} sources, {coder}, {qps}>"
@@ -87,7 +87,7 @@ class Store:
     def _repr_html_(self) -> str:
         """Show pictures, CTUs, bits and PSNR by split and QP in a notebook."""
         stats = store_stats(self)
-        title = qp_title(stats.get("rate"))
+        title = rate_mode(stats.get("rate")).title
         heads = ("split", title, "sequences", "pictures", "CTUs", "bit/sample", "PSNR Y, dB", "mean CU depth")
         keys = ("split", "qp", "sequences", "pictures", "ctus", "bits_per_sample", "psnr_y", "depth_mean")
         caption = f"store {self.folder}: {stats['name']}, {stats['codec']} {stats['configuration']}, {stats['encoder']}"
@@ -218,7 +218,7 @@ def store_stats(store: Store) -> dict[str, Any]:
         sequences, pictures and CTUs, bits per luma sample (None without bitstreams), mean PSNR Y in dB over the units
         that have one (None if none has), and mean CTU depth. If the store has them, also "variants" (which operations
         were drawn, for how many sequences), "encoders" (the settings), "given" (facts of supplied units) and "rate"
-        (option of the encoder whose values the QPs are, "crf" or "qp").
+        (rate control whose values the QPs are, a key of `codecnn.codec.RATE_MODES`).
     """
     table = store.ctus()
     depth = table["depth_mean"].to_numpy()

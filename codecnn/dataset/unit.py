@@ -13,7 +13,8 @@ from pydantic import Field
 from codecnn.base.errors import StoreError
 from codecnn.base.files import read_json
 from codecnn.base.planes import LUMA_FILES, SAMPLE_PLANES, SLICE_TYPES, how_to_have
-from codecnn.dataset.records import CodedUnit, Coding, EncoderTime, qp_title
+from codecnn.codec import RateName, rate_mode
+from codecnn.dataset.records import CodedUnit, Coding, EncoderTime
 from codecnn.dataset.remote import copy_files
 from codecnn.pictures.files import Video, open_raw
 from codecnn.pictures.motion import temporal_number
@@ -34,7 +35,7 @@ class Unit(CodedUnit):
         address: Address in object storage from which files come into the folder when they are needed, or None.
         teacher_file: File of pictures that a teacher network filtered, or None.
         all_intra: The recipe's configuration is all-intra.
-        rate: Option of the encoder whose value `qp` is, "crf" or "qp"; None at constant QP.
+        rate: Rate control whose value `qp` is, a key of `codecnn.codec.RATE_MODES`; None at constant QP.
     """
 
     split: str
@@ -45,7 +46,7 @@ class Unit(CodedUnit):
     address: str | None = Field(default=None, exclude=True)
     teacher_file: str | None = Field(default=None, alias="teacher", exclude=True)
     all_intra: bool = Field(default=False, exclude=True)
-    rate: str | None = Field(default=None, exclude=True)
+    rate: RateName | None = Field(default=None, exclude=True)
 
     def __repr__(self) -> str:
         """Return one line; `to_json` has all fields."""
@@ -55,8 +56,8 @@ class Unit(CodedUnit):
 
     @property
     def title(self) -> str:
-        """Name and QP in captions and messages, e.g. "Johnny at QP 32" or "Johnny at crf 28"."""
-        return f"{self.name} at {qp_title(self.rate)} {self.qp}"
+        """Name and QP in captions and messages, e.g. "Johnny at QP 32" or "Johnny at 800 kbit/s"."""
+        return f"{self.name} at {rate_mode(self.rate).text(self.qp)}"
 
     def slice_type_value(self, picture: int) -> float:
         """Return the value of the plane `slice_type`: 0 for an intra picture, 1 for an inter picture.

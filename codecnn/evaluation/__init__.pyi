@@ -11,6 +11,7 @@ from .groups import picture_types as picture_types
 from .jvet import CONFIGURATIONS as CONFIGURATIONS
 from .jvet import Table as Table
 from .jvet import TableRow as TableRow
+from .jvet import changed_rows as changed_rows
 from .jvet import missing_figures as missing_figures
 from .jvet import table_row as table_row
 from .jvet import tables_of as tables_of

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.base.errors import FormatError
+from codecnn.codec import rate_mode
 from codecnn.dataset import Unit
 from codecnn.evaluation.entries import Entry
 from codecnn.evaluation.measure import Cell
@@ -86,13 +87,13 @@ def make_crops(entries: Sequence[Entry], cells: Sequence[Cell], decisions: Decis
 
 
 def shown_units(units: Iterable[Unit]) -> list[Unit]:
-    """Choose the unit of each sequence that reports show: the one with the second highest QP.
+    """Choose the unit of each sequence that reports show: the one with the second highest QP or second lowest bit rate.
 
-    At this QP the coding error and its reduction are visible, and the QP is still used in practice.
+    There the coding error and its reduction are visible, and such a quality is still used in practice.
     """
     by_name: dict[str, dict[int, Unit]] = defaultdict(dict)
     for unit in units:
-        by_name[unit.name][unit.qp] = unit
+        by_name[unit.name][rate_mode(unit.rate).from_best(unit.qp)] = unit
     return [group[sorted(group)[max(len(group) - 2, 0)]] for group in by_name.values()]
 
 

@@ -71,8 +71,12 @@ def rate_figure(rows: Mapping[str, Sequence[ResultRow]]) -> str | None:
     top.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     top.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     top.xaxis.set_minor_locator(NullLocator())
-    bottom.set(ylabel="PSNR Y gain (dB)", xlabel=first[0].qp_title)
-    bottom.set_xticks(sorted({row.qp for group in known.values() for row in group}))
+    bottom.set(ylabel="PSNR Y gain (dB)", xlabel=first[0].rate_mode.title)
+    qps = sorted({row.qp for group in known.values() for row in group})
+    if not first[0].rate_mode.falling:  # bit rates
+        bottom.set_xscale("log")
+        bottom.xaxis.set_minor_locator(NullLocator())
+    bottom.set_xticks(qps, list(map(str, qps)))
     bottom.margins(y=0.15)
     return _svg(figure)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from codecnn.evaluation.rates import Gains, Rates, mean_gains
-from codecnn.evaluation.results import EXCLUDED_CLASSES, Results, coder_text
+from codecnn.evaluation.rates import Gains, Rates, mean_gains, unchanged_planes, without_unchanged
+from codecnn.evaluation.results import EXCLUDED_CLASSES, Results
 from codecnn.evaluation.rows import Record, ResultRow, by_sequence
 
 CONFIGURATIONS = {"ai": "All intra", "ra": "Random access", "ldb": "Low delay B"}
@@ -108,20 +108,25 @@ def _table(results: Results) -> Table:
         name=results.title,
         configuration=configuration,
         title=f"{CONFIGURATIONS[configuration]}{ctc}",
-        coded=coder_text(results.codec, results.settings.get("preset")),
+        coded=results.coder,
         label=results.label,
         decisions=results.decisions,
         kmac_per_pixel=results.kmac_per_pixel,
         parameters=results.parameters,
         device=results.device,
-        rows=tuple(_rows(results, EXCLUDED_CLASSES[configuration])),
+        rows=changed_rows(_rows(results, EXCLUDED_CLASSES[configuration]), results.sequences),
         points=results.sequences,
         notes=(*results.notes, *missing_figures(results.sequences, bool(results.picture_types))),
     )
 
 
+def changed_rows(rows: Iterable[TableRow], points: Sequence[ResultRow]) -> tuple[TableRow, ...]:
+    """Return rows of a table without BD-rates of planes that the filter changes in none of its RD points."""
+    return tuple(row.model_copy(update={"bd_rate": without_unchanged(row.bd_rate, points)}) for row in rows)
+
+
 def missing_figures(points: Sequence[ResultRow], types: bool = False) -> list[str]:
-    """List the reasons of missing figures that notes of BD-rates do not state: missing planes, and times.
+    """List the reasons of missing figures that notes of BD-rates do not state: planes and times.
 
     Args:
         points: Rows of the results.
@@ -136,6 +141,9 @@ def missing_figures(points: Sequence[ResultRow], types: bool = False) -> list[st
 
     grey = (row for row in points if "u" not in row.after)
     add("BD-rate U, V and YUV", grey, "no chroma, or none with an error")
+    if unchanged := unchanged_planes(points):
+        listed = ", ".join(map(str.upper, unchanged))
+        reasons.append(f"no BD-rate {listed}: the filter does not change {listed}")
     untimed = (row for row in points if row.encoder_seconds_per_picture is None)
     add("time of the encoder", untimed, "it was not recorded")
     add("time of the filter", (row for row in points if row.seconds_per_picture is None), "it was not recorded")

@@ -55,13 +55,12 @@ def bd_rates(rows: Sequence[ResultRow], notes: list[str], *, method: str = "pchi
     """
     rates: Rates = {}
     unknown = []
-    title = rows[0].qp_title
+    mode = rows[0].rate_mode
     bits = [row.bits for row in rows if row.bits is not None]
     if len(bits) < len(rows):
         notes.append(f"no BD-rate for {rows[0].name}: its bits are unknown: state bits or bitstream in the recipe")
     elif len(rows) < MIN_POINTS:
-        points = "values of crf" if title == "crf" else "QPs"
-        notes.append(f"no BD-rate for {rows[0].name}: it needs {MIN_POINTS} {points}, not {len(rows)}")
+        notes.append(f"no BD-rate for {rows[0].name}: it needs {MIN_POINTS} {mode.plural}, not {len(rows)}")
     for name in QUALITIES:
         if name not in PLANES and not any(name in row.filtered(network) for row in rows):
             continue
@@ -83,7 +82,7 @@ def bd_rates(rows: Sequence[ResultRow], notes: list[str], *, method: str = "pchi
     reasons = []
     chroma = [row.before.quality(name) for row in rows for name in ("u", "v") if name in row.before]
     if chroma and not any(value is not None for value in chroma):
-        reasons.append(f"its chroma has no error at any {title}, as that of grey pictures")
+        reasons.append(f"its chroma has no error at any {mode.noun}, as that of grey pictures")
     searched = [name for name in unknown if not reasons or name not in ("u", "v")]
     if reasons := reasons + [reason for name in searched if (reason := _without_value(rows, name, network))]:
         names = ", ".join(map(str.upper, unknown))
@@ -100,11 +99,22 @@ def _without_value(rows: Sequence[ResultRow], name: str, network: bool) -> str |
     qps = ", ".join(str(row.qp) for row in unknown if name in row.before)
     if not qps or name == "yuv_611":
         return None
-    qps = f"{rows[0].qp_title} {qps}"
+    qps = rows[0].rate_mode.text(qps)
     if name == "ms_ssim":
         return f"MS-SSIM has no value for pictures with a side below {MIN_SIDE} or without error ({qps})"
     where = "" if name in (*SIMILARITIES, "yuv_mse") else f" in {name.upper()}"
     return f"a picture has no error{where} at {qps}"
+
+
+def unchanged_planes(rows: Sequence[ResultRow]) -> list[str]:
+    """List the planes that a filter changes in no row, at no cost of bits; their BD-rate of 0 is no result."""
+    return [plane for plane in PLANES if rows and all(row.gain(plane) == 0 and not row.flag_bits for row in rows)]
+
+
+def without_unchanged(rates: Rates, rows: Sequence[ResultRow]) -> Rates:
+    """Return BD-rates with None for the `unchanged_planes` of the rows."""
+    unchanged = unchanged_planes(rows)
+    return {name: None if name in unchanged else rate for name, rate in rates.items()}
 
 
 def mean_rates(rates: Iterable[Rates]) -> Rates:

@@ -151,7 +151,7 @@ def _measurements(rows: Sequence[ResultRow]) -> tuple[list[str], list[list[Any]]
         [row.name, row.qp, *(_plain(values[index], digits) for _, digits, values in used)]
         for index, row in enumerate(rows)
     ]
-    return ["sequence", next((row.qp_title for row in rows), "QP"), *(title for title, _, _ in used)], body
+    return ["sequence", next((row.rate_mode.title for row in rows), "QP"), *(title for title, _, _ in used)], body
 
 
 def _shown(cells: Sequence[Cell]) -> list[list[Cell]]:
@@ -228,7 +228,7 @@ def _footer(all_results: Sequence[Results]) -> dict[str, Any]:
 def _settings(results: Results) -> str:
     """Describe the encoder settings of the results in words; unknown ones are left out."""
     settings = {key: value for key, value in results.settings.items() if value not in (None, [], {})}
-    if settings.get("rate") == "crf":
+    if settings.get("rate") in ("crf", "kbps"):
         del settings["rate"]
     words: list[str] = []
     if (preset := settings.pop("preset", None)) not in (None, UNKNOWN_PRESET):
@@ -238,7 +238,7 @@ def _settings(results: Results) -> str:
     if settings.pop("ctc", False):
         words.append("common test conditions")
     if qps := settings.pop("qp", None):
-        words.append(f"{results.qp_title} {', '.join(map(str, qps))}")
+        words.append(results.rate_mode.text(", ".join(map(str, qps))))
     if size := settings.pop("ctu_size", None):
         words.append(f"CTUs of {size}x{size}")
     if depth := settings.pop("internal_bit_depth", None):

@@ -7,10 +7,9 @@ import pyarrow as pa
 from pydantic import Field
 
 from codecnn.base.notebook import data_frame, html_table
-from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET
-from codecnn.dataset import qp_title
+from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET, RateMode, rate_mode
 from codecnn.evaluation.groups import ClassMeans, PictureTypes
-from codecnn.evaluation.rates import Gains, Rates, mean_gains
+from codecnn.evaluation.rates import Gains, Rates, mean_gains, without_unchanged
 from codecnn.evaluation.rows import PLANES, Record, ResultRow, by_sequence
 from codecnn.evaluation.training_range import CONFIGURATION_NAMES
 
@@ -105,9 +104,9 @@ class Results(Record):
         return sorted({row.qp for row in self.sequences})
 
     @property
-    def qp_title(self) -> str:
-        """Title of `qps` in tables: "QP", or "crf" for values of -crf."""
-        return next((row.qp_title for row in self.sequences), qp_title(None))
+    def rate_mode(self) -> RateMode:
+        """Rate control whose values `qps` are, with its names in tables."""
+        return next((row.rate_mode for row in self.sequences), rate_mode(None))
 
     @property
     def seconds(self) -> float | None:
@@ -122,9 +121,21 @@ class Results(Record):
         return None if None in known or not known else sum(value or 0.0 for value in known) / len(known)
 
     @property
+    def coder(self) -> str:
+        """Codec, preset and rate control, e.g. "vvc medium" at constant QP, or "hevc medium -crf".
+
+        The codec of supplied pictures may be unknown.
+        """
+        if self.codec is None or self.codec == UNKNOWN_CODEC:
+            return "decoded pictures, codec unknown"
+        preset = self.settings.get("preset")
+        words = (self.codec, None if preset == UNKNOWN_PRESET else preset, self.rate_mode.option)
+        return " ".join(word for word in words if word is not None)
+
+    @property
     def coding(self) -> str:
-        """Codec, preset and configuration, e.g. "vvc medium, all intra", without what is unknown."""
-        parts = [coder_text(self.codec, self.settings.get("preset"))]
+        """Codec, preset, rate control and configuration, e.g. "vvc medium, all intra", without what is unknown."""
+        parts = [self.coder]
         if (configuration := self.settings.get("configuration")) is not None:
             parts.append(CONFIGURATION_NAMES.get(configuration, configuration))
         return ", ".join(parts + (["common test conditions"] if self.settings.get("ctc") else []))
@@ -152,8 +163,8 @@ class Results(Record):
         count = len(by_sequence(self.sequences))
         names = "1 sequence" if count == 1 else f"{count} sequences"
         figures = f"gain Y {gain or 'unknown'} dB, BD-rate Y {rate or 'unknown'} %"
-        qps = " ".join(map(str, self.qps))
-        return f"<Results of {self.title}: {names}, {self.coding}, {self.qp_title} {qps}, {figures}>"
+        qps = self.rate_mode.text(" ".join(map(str, self.qps)))
+        return f"<Results of {self.title}: {names}, {self.coding}, {qps}, {figures}>"
 
     __str__ = __repr__
 
@@ -163,7 +174,7 @@ class Results(Record):
         heads = (
             "",
             *(f"BD-rate {plane.upper()}, %" for plane in PLANES),
-            *(f"gain Y {self.qp_title} {qp}, dB" for qp in qps),
+            *(f"gain Y {self.rate_mode.text(qp)}, dB" for qp in qps),
             "mean",
         )
         rows = [
@@ -179,9 +190,7 @@ class Results(Record):
 
     def changed_rates(self, rates: Rates) -> Rates:
         """Return BD-rates of these results, with None for planes that the filter does not change at no cost of bits."""
-        rows = self.sequences
-        same = {plane for plane in PLANES if rows and all(row.gain(plane) == 0 and not row.flag_bits for row in rows)}
-        return {name: None if name in same else rate for name, rate in rates.items()}
+        return without_unchanged(rates, self.sequences)
 
     def summary(self) -> list[tuple[str, Rates, Gains]]:
         """Return the rows of the summary table.
@@ -238,10 +247,3 @@ def rows_table(all_results: Sequence[Results]) -> pa.Table:
 
 def _rounded(value: float | None, digits: int) -> str | None:
     return None if value is None else f"{value:+.{digits}f}"
-
-
-def coder_text(codec: str | None, preset: str | None) -> str:
-    """Describe an encoder by codec and preset, e.g. "vvc medium"; the codec of supplied pictures may be unknown."""
-    if codec is None or codec == UNKNOWN_CODEC:
-        return "decoded pictures, codec unknown"
-    return codec if preset is None or preset == UNKNOWN_PRESET else f"{codec} {preset}"

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from codecnn.dataset import Unit, qp_title
+from codecnn.codec import RateMode, RateName, rate_mode
+from codecnn.dataset import Unit
 from codecnn.evaluation.measure import PictureMeasure
 from codecnn.pictures.metrics import mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
 
@@ -83,7 +84,7 @@ class ResultRow(Record):
         name: Name of the sequence.
         class_: Class of the sequence.
         qp: QP of the unit.
-        rate: Option of the encoder whose value `qp` is, "crf" or "qp"; None at constant QP.
+        rate: Rate control whose value `qp` is, a key of `codecnn.codec.RATE_MODES`; None at constant QP.
         pictures: Number of pictures.
         fps: Frame rate of a video.
         bits: Bits of the whole bitstream file; None if unknown.
@@ -98,7 +99,7 @@ class ResultRow(Record):
     name: str
     class_: str | None = Field(None, alias="class")
     qp: int
-    rate: str | None = None
+    rate: RateName | None = None
     pictures: int | None = None
     fps: float | None = None
     bits: int | float | None
@@ -132,9 +133,9 @@ class ResultRow(Record):
         return fields
 
     @property
-    def qp_title(self) -> str:
-        """Title of `qp` in tables: "QP", or "crf" for a value of -crf."""
-        return qp_title(self.rate)
+    def rate_mode(self) -> RateMode:
+        """Rate control whose value `qp` is, with its names in tables."""
+        return rate_mode(self.rate)
 
     def filtered(self, network: bool = False) -> Quality:
         """Return the quality of the filtered pictures, or of those of the network applied everywhere."""

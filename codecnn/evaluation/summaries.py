@@ -183,9 +183,15 @@ def summarise_rows(
 
 
 def _network_qps(rows: Sequence[ResultRow], store: Store) -> set[int]:
-    """Return the QPs that networks take for the units of rows: by the rule for streams, else those of the units."""
-    units = {(row.name, row.qp) for row in rows}
-    pictures = (picture for unit in store.units if (unit.name, unit.qp) in units for picture in unit.pictures)
+    """Return the QPs that networks take for the units of rows: by the rule for streams, else those of the units.
+
+    At a bit rate a unit has no QP, so those of its pictures count.
+    """
+    names = {(row.name, row.qp) for row in rows}
+    units = [unit for unit in store.units if (unit.name, unit.qp) in names]
+    pictures = [picture for unit in units for picture in unit.pictures]
+    if any(unit.rate == "kbps" for unit in units):
+        return {picture.qp_for_networks for picture in pictures}
     by_rule = {picture.network_qp for picture in pictures if picture.network_qp is not None}
     return by_rule or {row.qp for row in rows}
 

@@ -215,7 +215,7 @@ def _markdown(results: Results) -> str:
     qps = [str(qp) for qp in results.qps]
     facts = [f"{results.kmac_per_pixel:.1f} kMAC/pixel"] if results.kmac_per_pixel is not None else []
     facts += [results.coding]
-    table = [["", "BD-rate Y", "U", "V", *(f"gain Y {results.qp_title} {qp}" for qp in qps), "mean"]]
+    table = [["", "BD-rate Y", "U", "V", *(f"gain Y {results.rate_mode.text(qp)}" for qp in qps), "mean"]]
     table.append(["---", *["---:"] * (len(table[0]) - 1)])
     for name, rates, gains in results.summary():
         cells = [_signed(rates.get(plane), 2) for plane in PLANES]

@@ -20,8 +20,8 @@ def write_workbook(path: Path, tables: Sequence[Table]) -> None:
 
     A sheet lists, for each sequence and QP, rate and PSNR of the anchor (the decoded pictures) and of the test (the
     filtered ones, with the bits of the decisions), and the times of encoder and filter for the whole sequence; the
-    BD-rates of a sequence stand in the row of its lowest QP. Rates are in kbit/s, or in kbit per picture where a frame
-    rate is unknown. All figures are values, not formulas.
+    BD-rates of a sequence stand in its first row, which has the lowest QP or highest bit rate. Rates are in kbit/s, or
+    in kbit per picture where a frame rate is unknown. All figures are values, not formulas.
 
     Args:
         path: File to write, .xlsx.
@@ -90,7 +90,7 @@ def _sheet(table: Table) -> list[list[Any]]:
     timed = all(row.fps for row in table.points)
     rate = "kbit/s" if timed else "kbit per picture"
     psnrs = [f"{plane.upper()} PSNR" for plane in PLANES]
-    title = next((row.qp_title for row in table.points), "QP")
+    title = next((row.rate_mode.title for row in table.points), "QP")
     lines: list[list[Any]] = [
         [table.name, f"{table.title}, {table.coded}, {table.label}"],
         ["", "", "", "Anchor", "", "", "", "Test", "", "", "", "", "", "BD-rate, %"],
@@ -98,7 +98,7 @@ def _sheet(table: Table) -> list[list[Any]]:
     ]
     rates = {row.name: row.bd_rate for row in table.rows if row.kind == "sequence"}
     for name, rows in by_sequence(table.points).items():
-        for index, row in enumerate(sorted(rows, key=lambda row: row.qp)):
+        for index, row in enumerate(sorted(rows, key=lambda row: row.rate_mode.from_best(row.qp))):
             first = index == 0
             pictures = row.pictures or 1
             line: list[Any] = [row.class_ if first else "", name if first else "", row.qp]

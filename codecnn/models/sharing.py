@@ -13,6 +13,7 @@ import yaml
 from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.base.files import atomic_path, read_json, write_text
 from codecnn.base.user_code import is_reference
+from codecnn.codec import RATE_MODES, rate_mode
 from codecnn.models.card import Card, as_card, card_path, check_sha256
 from codecnn.models.locations import FORMS, stem_of_forms
 from codecnn.models.zoo import path_of_sha256
@@ -170,13 +171,18 @@ def _results(card: Card) -> list[dict[str, Any]]:
     return results
 
 
+def _test_settings(card: Card) -> Mapping[str, Any]:
+    test = card.get("test")
+    settings = test.get("settings") if isinstance(test, Mapping) else None
+    return settings if isinstance(settings, Mapping) else {}
+
+
 def _tested_on(card: Card) -> str:
     test = card.get("test")
-    content: Mapping[str, Any] = test if isinstance(test, Mapping) else {}
-    settings = content.get("settings")
-    given: Mapping[str, Any] = settings if isinstance(settings, Mapping) else {}
+    encoder = test.get("encoder") if isinstance(test, Mapping) else None
+    settings = _test_settings(card)
     pictures = None if card.test is None or card.test.store is None else f"{card.test.store.pictures} pictures"
-    facts = [pictures, content.get("encoder"), given.get("preset"), given.get("configuration")]
+    facts = [pictures, encoder, settings.get("preset"), settings.get("configuration")]
     return ", ".join(str(each) for each in facts if each) or "test pictures"
 
 
@@ -193,7 +199,9 @@ def _figures(card: Card) -> list[str]:
     names = {"y": "luma", "u": "U", "v": "V"}
     filtered = [name for name in names if any(card.test.gain_db.get(name, {}).values())]
     qps = list(dict.fromkeys(qp for name in filtered for qp in card.test.gain_db[name]))
-    columns = ("component", *(qp if qp == "mean" else f"QP {qp}" for qp in qps), "BD-rate")
+    rate = _test_settings(card).get("rate")
+    mode = next((mode for name, mode in RATE_MODES.items() if name == rate), rate_mode(None))
+    columns = ("component", *(qp if qp == "mean" else mode.text(qp) for qp in qps), "BD-rate")
     rows = [
         (
             names[name],

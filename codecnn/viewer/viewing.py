@@ -155,7 +155,8 @@ def _counted(pictures: "Iterable[Shown]", count: int, progress: Progress | None)
 
 def _find_unit(folder: Path, sequence: str | None, qp: int | None) -> "Unit":
     """Return the first unit of a store with the given sequence and QP."""
-    from codecnn.dataset import open_store, qp_title
+    from codecnn.codec import rate_mode
+    from codecnn.dataset import open_store
 
     units = open_store(folder).units
     for unit in units:
@@ -167,5 +168,5 @@ def _find_unit(folder: Path, sequence: str | None, qp: int | None) -> "Unit":
         raise ConfigError(f"store {folder} has no sequence {sequence!r}: it has {', '.join(names[:5])}{more}")
     qps = sorted({unit.qp for unit in units if sequence in (None, unit.name)})
     raise ConfigError(
-        f"store {folder} has no unit at {qp_title(units[0].rate)} {qp}: it has {', '.join(map(str, qps))}"
+        f"store {folder} has no unit at {rate_mode(units[0].rate).text(qp)}: it has {', '.join(map(str, qps))}"
     )

@@ -95,6 +95,14 @@ def test_hours_follow_qp_and_planes(tiny_recipe):
     assert hours("rate={qp: [32]}", "qp=[]").coding is None
 
 
+def test_a_bit_rate_states_the_size_of_the_bitstream(clip_recipe):
+    overrides = ["qp=[]", "rate={kbps: [100, 300]}", "planes=[]", "encoders=[]"]
+    total = codecnn.plan_dataset(clip_recipe, overrides=overrides).total
+    # Three pictures of a video of 25 Hz, of which every second one is coded.
+    assert total.sizes["bitstream"] == (100 + 300) * 1000 * 3 / 12.5 / 8
+    assert total.core_hours.coding is None
+
+
 def test_hours_follow_the_configuration(clip_recipe):
     def coding(*overrides):
         overrides = ["preset=medium", "encoders=[]", *overrides]

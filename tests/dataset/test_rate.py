@@ -18,7 +18,7 @@ from codecnn.dataset.patches import Patch, PatchReader
 from codecnn.evaluation import Entry, Results, evaluate
 from codecnn.models import as_card
 from codecnn.pictures.files import VideoFormat
-from codecnn.pictures.metrics import psnr
+from codecnn.pictures.metrics import bd_rate, psnr
 from tests.helpers.clips import write_clip
 from tests.helpers.filters import Toward
 
@@ -27,13 +27,27 @@ CLIP = "clip_130x98_8bit.yuv"
 FRAMES = 6
 
 
-def build(folder: Path, text: str, store: str = "store"):
-    write_clip(folder / CLIP, FORM, FRAMES)
+def build(folder: Path, text: str, store: str = "store", *, frames: int = FRAMES, fps: int | None = 30):
+    write_clip(folder / CLIP, FORM, frames)
     recipe = folder / "recipe.yaml"
+    configuration = "" if "configuration:" in text else "configuration: ra\n"
+    stated = "" if fps is None else f", fps: {fps}"
     recipe.write_text(
-        f"name: rates\nconfiguration: ra\n{text}\nsequences: [{{source: {CLIP}, name: clip, split: test}}]\n"
+        f"name: rates\n{configuration}{text}\nsequences: [{{source: {CLIP}, name: clip, split: test{stated}}}]\n"
     )
     return build_store(load_recipe(recipe), folder, folder / store)
+
+
+def check_qps(unit) -> None:
+    """Check that a unit has the slice QPs of its stream, and for networks those that `codecnn filter` chooses."""
+    stream = unit.path("bitstream")
+    stated = [picture.slice_qps[0] for picture in output_pictures(read_headers(stream))]
+    assert [picture.qp for picture in unit.pictures] == stated
+    expected = stated
+    if stream.suffix != ".266":
+        qps = choose_qps(stream, all_intra_weights=False).qps
+        expected = list(qps if len(qps) == len(stated) else qps * len(stated))
+    assert [picture.qp_for_networks for picture in unit.pictures] == expected
 
 
 @pytest.mark.parametrize(
@@ -55,14 +69,7 @@ def test_a_store_holds_the_qps_of_the_stream_and_those_of_networks(
     assert not [problem for _, problem in verify_store(store) if problem]
     assert [str(unit.qp) for unit in store.units] == rate.split("[")[1].strip("]}").split(", ")
     for unit in store.units:
-        stream = unit.path("bitstream")
-        stated = [picture.slice_qps[0] for picture in output_pictures(read_headers(stream))]
-        assert [picture.qp for picture in unit.pictures] == stated
-        expected = stated
-        if codec != "vvc":
-            qps = choose_qps(stream, all_intra_weights=False).qps
-            expected = list(qps if len(qps) == FRAMES else qps * FRAMES)
-        assert [picture.qp_for_networks for picture in unit.pictures] == expected
+        check_qps(unit)
         with unit.originals() as originals, unit.decoded() as decoded:
             assert (unit.format.width, unit.format.height) == (FORM.width, FORM.height)
             for picture, original, output in zip(unit.pictures, originals, decoded, strict=True):
@@ -71,6 +78,35 @@ def test_a_store_holds_the_qps_of_the_stream_and_those_of_networks(
     assert first.psnr_y > second.psnr_y
     assert first.bits > second.bits
     assert build(tmp_path, f"codec: {codec}\nrate: {rate}\n{further}", "again").data_key == store.data_key
+
+
+BIT_RATES = {
+    "avc": "preset: faster\ninternal_bit_depth: 8",
+    "hevc": "preset: faster\ninternal_bit_depth: 8\nctu_size: 64",
+    "av1": "preset: faster\ninternal_bit_depth: 8",
+    "svtav1": "preset: faster\ninternal_bit_depth: 10",
+    "vvc": "preset: faster\nctu_size: 64",
+}
+INTRA_OFFSETS = {"avc": 2, "hevc": -6, "av1": 0, "svtav1": 0}
+"""Distance of the QP for networks from the slice QP of the intra picture (docs/research/stream_qp.md)."""
+
+
+@pytest.mark.parametrize("codec", BIT_RATES)
+def test_a_store_is_coded_at_bit_rates(tmp_path: Path, codec: str) -> None:
+    store = build(tmp_path, f"codec: {codec}\nrate: {{kbps: [250, 1000]}}\n{BIT_RATES[codec]}", frames=24)
+    assert not [problem for _, problem in verify_store(store) if problem]
+    kbps = {unit.qp: unit.bits * 30 / 24 / 1000 for unit in store.units}
+    assert kbps.keys() == {250, 1000}
+    assert kbps[1000] > 2 * kbps[250]
+    # 24 pictures leave rate control little time to react: SVT-AV1 and libaom exceed 1000 kbit/s by 80 %.
+    assert all(asked / 2.5 < coded < asked * 2.5 for asked, coded in kbps.items())
+    for unit in store.units:
+        check_qps(unit)
+        if codec in INTRA_OFFSETS:
+            expected = unit.pictures[0].qp + INTRA_OFFSETS[codec]
+            assert {picture.qp_for_networks for picture in unit.pictures} == {expected}
+    assert repr(store.units[0]).startswith("<Unit clip at 250 kbit/s:")
+    assert repr(store).endswith("ra, 250 1000 kbit/s>")
 
 
 class Heard(Toward):
@@ -119,6 +155,33 @@ def check_titles(folder: Path, capsys, results) -> None:
     assert results.notes[0] == "no BD-rate for clip: it needs 4 values of crf, not 1"
 
 
+def test_results_name_bit_rates(tmp_path: Path, run, capsys) -> None:
+    build(tmp_path, f"codec: avc\nrate: {{kbps: [200, 400, 800, 1600]}}\n{BIT_RATES['avc']}", frames=16)
+    stats = run("dataset", "stats", tmp_path / "store")[1]
+    assert "target kbit/s" in stats
+    folder = tmp_path / "results"
+    status, console, err = run("evaluate", tmp_path / "store", "-m", "low_cost_5.hevc", "-o", folder)
+    assert status == 0, err
+    page, table = ((folder / name).read_text() for name in ("report.html", "results.md"))
+    for text in (console, page, table):
+        assert "1600 kbit/s" in text
+        assert not re.search(r"(QP|crf) 1?[0-9]00\b", text)
+    results = Results.model_validate(read_json(folder / "results.json"))
+    assert [(row.qp, row.rate) for row in results.sequences] == [(each, "kbps") for each in (200, 400, 800, 1600)]
+    # The BD-rate is that of the measured bits.
+    assert results.bd_rate["y"] == pytest.approx(
+        bd_rate(
+            [(row.bits, row.before.psnr["y"]) for row in results.sequences],
+            [(row.bits, row.after.psnr["y"]) for row in results.sequences],
+        )
+    )
+    sheet = list(load_workbook(folder / "jvet.xlsx").worksheets[1].iter_rows(values_only=True))
+    assert sheet[2][2:4] == ("target kbit/s", "kbit/s")
+    assert [row[2] for row in sheet[3:]] == [1600, 800, 400, 200]
+    _, _, err = run("evaluate", tmp_path / "store", "-m", "low_cost_5", "-q", "32", "-o", tmp_path / "more")
+    assert "no pictures at 32 kbit/s" in err
+
+
 def test_values_of_crf_have_their_name_in_stores(tmp_path: Path, run) -> None:
     store = build(tmp_path, "codec: avc\nrate: {crf: [24]}\npreset: faster\ninternal_bit_depth: 8")
     _, text, _ = run("dataset", "stats", tmp_path / "store")
@@ -134,10 +197,14 @@ def test_values_of_crf_have_their_name_in_stores(tmp_path: Path, run) -> None:
     ("text", "words"),
     [
         ("codec: hevc\nqp: [32]\nrate: {crf: [28]}", "give qp for constant QP, or rate"),
-        ("codec: hevc\nrate: {crf: [28], qp: [32]}", "values of crf, or of qp"),
+        ("codec: hevc\nrate: {crf: [28], qp: [32]}", "values of one of crf, qp, kbps"),
+        ("codec: hevc\nrate: {crf: [28], kbps: [800]}", "values of one of crf, qp, kbps"),
+        ("codec: hevc\nrate: {kbps: [0]}", "greater than or equal to 1"),
+        ("codec: kvazaar\ninternal_bit_depth: 8\nrate: {kbps: [800]}", "not for kvazaar"),
+        ("codec: svtav1\nconfiguration: ai\nrate: {kbps: [800]}", "configuration: ra"),
         ("codec: hevc\nrate: {crf: [28, 28]}", "twice"),
-        ("codec: hevc\nrate: 24", "in place of crf"),
-        ("codec: hevc\nrate: {bitrate: [1000]}", "in place of crf"),
+        ("codec: hevc\nrate: 24", "values of one of crf, qp, kbps"),
+        ("codec: hevc\nrate: {bitrate: [1000]}", "values of one of crf, qp, kbps"),
         ("codec: hevc\nrate: {crf: [60]}", "above 51"),
         ("codec: av1\nrate: {qp: [28]}", "avc, hevc, vvc, not for av1"),
         ("codec: kvazaar\ninternal_bit_depth: 8\nrate: {crf: [28]}", "not for kvazaar"),
@@ -150,10 +217,25 @@ def test_a_rate_that_does_not_fit_is_refused(tmp_path: Path, text: str, words: s
         build(tmp_path, text)
 
 
-def test_a_parameter_that_changes_the_rate_is_found_in_the_stream(tmp_path: Path) -> None:
-    text = "codec: hevc\nctu_size: 64\npreset: faster\nrate: {crf: [28]}\nparams: {qp: 40}"
-    with pytest.raises(EncoderError, match="states rate control cqp at 40"):
+@pytest.mark.parametrize(
+    ("rate", "params", "words"),
+    [
+        ("crf: [28]", "qp: 40", "cqp at 40"),
+        ("kbps: [800]", "crf: 30", "crf at 30"),
+        ("kbps: [800]", "bitrate: 500", "abr at 500"),
+    ],
+)
+def test_a_parameter_that_changes_the_rate_is_found_in_the_stream(
+    tmp_path: Path, rate: str, params: str, words: str
+) -> None:
+    text = f"codec: hevc\nctu_size: 64\npreset: faster\nrate: {{{rate}}}\nparams: {{{params}}}"
+    with pytest.raises(EncoderError, match=f"states rate control {words}"):
         build(tmp_path, text)
+
+
+def test_bit_rates_need_a_frame_rate(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"{CLIP} states no pictures per second"):
+        build(tmp_path, "codec: avc\ninternal_bit_depth: 8\nrate: {kbps: [800]}", fps=None)
 
 
 def test_the_encoder_chooses_the_size_of_ctus(tmp_path: Path) -> None:

@@ -100,6 +100,49 @@ def test_results_of_several_folders_are_merged_into_one_table(tiny_store, tmp_pa
             merge_results([tmp_path / "first"], output)
 
 
+def test_kinds_of_rate_control_of_one_encoder_are_kept_apart(tiny_store, tmp_path):
+    constant = results(tiny_store, "ra")
+    write_json(tmp_path / "constant" / "results.json", results_json([constant]))
+    for rate_control in ("crf", "qp", "kbps"):
+        rows = [row.model_copy(update={"rate": rate_control}) for row in constant.sequences]
+        write_json(
+            tmp_path / rate_control / "results.json",
+            results_json([constant.model_copy(update={"sequences": tuple(rows)})]),
+        )
+    folders = [tmp_path / name for name in ("constant", "crf", "qp", "kbps")]
+    tables = merge_results(folders, tmp_path / "o")
+    coder = constant.coder
+    assert [table.coded for table in tables] == [coder, f"{coder} -crf", f"{coder} -qp", f"{coder} -b:v"]
+    with pytest.raises(TableError, match="two of the results are of"):
+        merge_results([folders[1], folders[1]], tmp_path / "o")
+    damaged = (tmp_path / "crf" / "results.json").read_text().replace('"crf"', '"other"')
+    (tmp_path / "crf" / "results.json").write_text(damaged)
+    with pytest.raises(TableError, match="not a results file of an evaluation"):
+        merge_results([tmp_path / "crf"], tmp_path / "o")
+
+
+def test_planes_that_a_filter_leaves_alone_have_a_dash(tiny_store, tmp_path):
+    luma = results(tiny_store, "ra")
+    same = {f"psnr_{plane}_filtered": 30.0 for plane in "uv"} | {f"psnr_{plane}": 30.0 for plane in "uv"}
+    rows = [ResultRow.model_validate(row.to_json() | same) for row in luma.sequences]
+    rates = {name: {"y": -3.0, "u": 0.0, "v": 0.0, "yuv_611": -2.0} for name in GAINS}
+    luma = luma.model_copy(update={"sequences": tuple(rows), "bd_rate_by_class": rates})
+    write_json(tmp_path / "r" / "results.json", results_json([luma]))
+    (table,) = merge_results([tmp_path / "r"], tmp_path / "o")
+    assert {(row.bd_rate["u"], row.bd_rate["v"]) for row in table.rows} == {(None, None)}
+    assert all(row.bd_rate["y"] is not None and row.bd_rate["yuv_611"] is not None for row in table.rows)
+    note = "no BD-rate U, V: the filter does not change U, V"
+    assert table.notes.count(note) == 1
+    page = (tmp_path / "o" / "report.html").read_text()
+    assert note in page
+    assert "<td>-3.00 %</td><td>–</td><td>–</td><td>-2.00 %</td>" in page
+    # Bits of decisions change the BD-rate of every plane.
+    paid = [row.model_copy(update={"flag_bits": 8}) for row in rows]
+    (table,) = tables_of([luma.model_copy(update={"sequences": tuple(paid)})])
+    assert table.rows[0].bd_rate["u"] == 0.0
+    assert note not in table.notes
+
+
 def test_the_workbook_has_a_summary_and_the_rd_points(tiny_store, tmp_path, run, monkeypatch):
     models = [results(tiny_store, each) for each in ("ra", "ai")]
     timed = [row.model_copy(update={"fps": 25.0, "pictures": 2}) for row in models[0].sequences]

@@ -70,6 +70,15 @@ def test_the_folder_has_weights_integers_and_a_model_card(shared):
     assert "codecnn filter -i video.mp4 -m low_cost_5.vvc.safetensors" in text
 
 
+def test_values_of_crf_are_no_qps(tmp_path):
+    assert load_model("low_cost_17.hevc_video_mc")[1]["test"]["settings"]["rate"] == "crf"
+    codecnn.export("low_cost_17.hevc_video_mc", tmp_path / "video", form="hub")
+    _, text = head_and_text(tmp_path / "video")
+    (head,) = (line for line in text.splitlines() if line.startswith("| component |"))
+    assert head.split(" | ")[1].startswith("crf ")
+    assert "QP" not in head
+
+
 def test_the_hub_reads_the_head(shared):
     hub_package = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install 'codecnn[hub]'")
     data = hub_package.ModelCard.load(shared / "README.md").data

@@ -347,6 +347,20 @@ def test_coding_errors_that_a_codec_cannot_cause_fail(tmp_path):
     fails(check_codec_error(shifted), "beyond")
 
 
+def test_coding_errors_at_bit_rates_must_fall(tmp_path):
+    plane = data.camera()[:256, :256]
+    # QPs from which a bit rate follows; units of bit rates have only the latter.
+    good = [
+        unit_of(tmp_path, "a", plane, qp).model_copy(update={"rate": "kbps", "qp": kbps})
+        for qp, kbps in ((42, 400), (32, 1600), (22, 100_000))
+    ]
+    finding = check_codec_error(good)
+    assert finding.verdict == "pass", finding
+    assert "at 100000 kbit/s" in finding.measured
+    swapped = [unit.model_copy(update={"qp": 2000 - unit.qp}) for unit in good[:2]]
+    fails(check_codec_error(swapped), "at 1600 kbit/s but")
+
+
 def test_pictures_in_two_splits_fail(tmp_path):
     camera, coins = data.camera().astype(float), data.coins().astype(float)
     train = [unit_of(tmp_path, "camera", camera, qp) for qp in (22, 37)]

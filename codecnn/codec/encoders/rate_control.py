@@ -1,8 +1,8 @@
-"""Encoders under their own rate control: one value of -crf or -qp for a stream, everything else as the encoder chooses.
+"""Encoders under their own rate control: one value of -crf, -qp or -b:v for a stream, all else as the encoder chooses.
 
 The other back ends code at constant QP and check every QP that the encoder states. Here the encoder chooses the QPs of
 slices and blocks, pre-filters, and optimises for the eye, as most streams are made. The headers of the stream are
-checked instead: number, size and format of the pictures, configuration, CTU size, and the value of -crf or -qp, which
+checked instead: number, size and format of the pictures, configuration, CTU size, and the value of the option, which
 x264 and x265 write into the stream.
 """
 
@@ -19,11 +19,18 @@ from codecnn.codec.encoder_settings import read_encoder_settings
 from codecnn.codec.encoders import libaom, libsvtav1, libvvenc, libx264, libx265
 from codecnn.codec.encoders.padding import MULTIPLE_OF_CHROMA, code_padded, padded_size
 from codecnn.codec.ffmpeg import encoder_input, join_params
+from codecnn.codec.rate_modes import rate_mode
 from codecnn.codec.streams import take_stream
 from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_raw, require_encoder, run
 
-RATES = {"avc": ("crf", "qp"), "hevc": ("crf", "qp"), "av1": ("crf",), "svtav1": ("crf",), "vvc": ("qp",)}
-"""Back ends that code under rate control, with the options of ffmpeg that set it."""
+RATES = {
+    "avc": ("crf", "qp", "kbps"),
+    "hevc": ("crf", "qp", "kbps"),
+    "av1": ("crf", "kbps"),
+    "svtav1": ("crf", "kbps"),
+    "vvc": ("qp", "kbps"),
+}
+"""Back ends that code under rate control, with the keys of `RATE_MODES` that they have."""
 
 _LIBRARIES = {"avc": "libx264", "hevc": "libx265", "av1": "libaom-av1", "svtav1": "libsvtav1", "vvc": "libvvenc"}
 _FORMATS = {"avc": "h264", "hevc": "hevc", "av1": "obu", "svtav1": "obu", "vvc": "vvc"}
@@ -69,19 +76,25 @@ def rate_control_argv(
         raise ConfigError(f"codec {codec} has no rate {rate}: one of {', '.join(RATES[codec])}")
     if configuration != "ra" and configuration not in _CONFIGURATIONS[codec]:
         raise ConfigError(f"codec {codec} under rate control has the configurations ra and ai, not {configuration}")
+    if rate == "kbps" and codec in ("av1", "svtav1") and configuration == "ai":
+        # SVT-AV1 refuses it; libaom crashed on 48 pictures.
+        raise ConfigError(
+            f"{_LIBRARIES[codec]} codes no intra pictures alone at a bit rate: set configuration: ra, or crf"
+        )
     if codec in ("svtav1", "vvc") and source_format.chroma != "420":
         raise ConfigError(f"{_LIBRARIES[codec]} under rate control codes 4:2:0, not {source_format.chroma}")
     if codec == "vvc" and settings.internal_bit_depth != _VVENC_BIT_DEPTH:
         raise ConfigError(f"libvvenc in ffmpeg codes {_VVENC_BIT_DEPTH} bit: set internal_bit_depth: 10")
     argv = encoder_input(ffmpeg, source, source_format, settings)
-    argv += ["-c:v", _LIBRARIES[codec], *_preset(codec, settings.preset), f"-{rate}", str(settings.qp)]
+    argv += ["-c:v", _LIBRARIES[codec], *_preset(codec, settings.preset)]
+    argv += [str(rate_mode(settings.rate).option), f"{settings.qp}k" if rate == "kbps" else str(settings.qp)]
     argv += _CONFIGURATIONS[codec].get(configuration, ())
     params = check_params({**settings.params, **_SINGLE_THREAD.get(codec, {})}, names=_PARAMS, values=_VALUES)
     option = {"avc": "-x264-params", "hevc": "-x265-params", "av1": "-aom-params"}.get(codec)
     option = option or {"svtav1": "-svtav1-params", "vvc": "-vvenc-params"}[codec]
     if codec in ("av1", "vvc"):
         argv += ["-threads", "1"]
-    if codec == "av1":
+    if codec == "av1" and rate == "crf":
         argv += ["-b:v", "0"]
     return [*argv, *([option, join_params(params)] if params else []), "-f", _FORMATS[codec], output]
 
@@ -123,7 +136,7 @@ class RateControlCodec:
         Args:
             source: Raw YUV file.
             source_format: Format of the source.
-            settings: Settings of the encode; `qp` is the value of the option `rate`.
+            settings: Settings of the encode; `qp` is the value of `rate`.
             folder: Output folder.
 
         Raises:
@@ -142,7 +155,7 @@ class RateControlCodec:
         """Do the work of `encode` for a size that the encoder takes."""
         ffmpeg = ffmpeg_path()
         require_encoder(ffmpeg, _LIBRARIES[self.name])
-        name = f"{source.stem} at {settings.rate} {settings.qp}"
+        name = f"{source.stem} at {rate_mode(settings.rate).text(settings.qp)}"
         folder.mkdir(parents=True, exist_ok=True)
         output = f"bitstream.{_SUFFIXES[self.name]}"
         with tempfile.TemporaryDirectory(prefix=".coded-", dir=folder) as work:
@@ -172,14 +185,15 @@ class RateControlCodec:
 
 
 def _verify_rate(stream: Path, settings: CodecSettings, name: str) -> None:
-    """Raise EncoderError if the encoder wrote another value of -crf or -qp into its stream."""
+    """Raise EncoderError if the encoder wrote another kind or value of rate control into its stream."""
     stated = read_encoder_settings(stream)
     if stated is None:
         return
-    kind = {"crf": "crf", "qp": "cqp"}[str(settings.rate)]
-    if (stated.rate_control, stated.quality) != (kind, settings.qp):
+    kind = {"crf": "crf", "qp": "cqp", "kbps": "abr"}[str(settings.rate)]
+    value = stated.bit_rate if stated.rate_control == "abr" else stated.quality
+    if (stated.rate_control, value) != (kind, settings.qp):
         raise EncoderError(
-            f"{name}: {stated.program} states rate control {stated.rate_control} at {stated.quality}: remove the "
+            f"{name}: {stated.program} states rate control {stated.rate_control} at {value}: remove the "
             "parameter that changes it"
         )
 

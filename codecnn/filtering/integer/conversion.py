@@ -104,7 +104,7 @@ def integer_network(
         "data_keys": [store.data_key for store in stores],
         "split": split,
         "pictures_per_qp": pictures,
-        "qps": sorted({unit.qp for unit in units}),
+        "qps": sorted({unit.pictures[len(unit.pictures) // 2].qp_for_networks for unit in units}),
     }
     if bits == 16:
         calibration["accumulator_bits"] = accumulator_bits

@@ -12,6 +12,7 @@ from codecnn.evaluation import (
     TableRow,
     bd_rates,
     by_sequence,
+    changed_rows,
     mean_rates,
     missing_figures,
     table_row,
@@ -40,7 +41,7 @@ def _loop_table(results: LoopResults, model: str, chain: str) -> Table:
     facts = results.models[model]
     points = _loop_points([row for row in results.rows if row.model == model], chain)
     notes: list[str] = []
-    rows = tuple(_loop_rows(points, notes))
+    rows = changed_rows(_loop_rows(points, notes), points)
     return Table(
         weights=facts.weights_sha256,
         name=model,

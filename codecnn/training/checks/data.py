@@ -16,6 +16,7 @@ from scipy.ndimage import gaussian_filter
 from codecnn.base.division import ceil_div
 from codecnn.base.files import sha256_file
 from codecnn.base.planes import CELL_PLANES, QP_PLANE, QP_SCALE
+from codecnn.codec import RateMode, rate_mode
 from codecnn.dataset import ALIGNMENT, FILE_PLANES, Patch, PatchReader, Unit, as_floats, as_tensors
 from codecnn.pictures.metrics import block_sums
 from codecnn.training.checks.base import Measured, Setup, abbreviated, adam, check, train_step
@@ -95,26 +96,29 @@ def _listed(values: Sequence[float] | set[int]) -> str:
 def check_codec_error(units: Sequence[Unit], size: int = 64) -> Measured:
     """Check that the coding error at each QP is one that its quantiser can cause, and that it rises with the QP.
 
+    A bit rate has no quantiser; the error must fall as it rises.
+
     The same patches are compared at every QP, cut as the loader cuts them. The quantisation step is 2^((QP - 4) / 6) in
     8-bit samples (H.266 8.7.3); a larger mean squared error than its square means that the pictures do not belong
     together.
     """
-    errors = _errors_by_qp(units, size)
-    qps = sorted(errors)
-    if not qps:
+    if not units:
         return None, "no sequence was coded"
-    problems = [f"none at QP {qp}" for qp in qps if errors[qp] == 0]
+    mode, errors = _errors_by_qp(units, size)
+    qps = sorted(errors, key=mode.from_best)
+    problems = [f"none at {mode.text(qp)}" for qp in qps if errors[qp] == 0]
     problems += [
-        f"MSE {errors[qp]:.0f} at QP {qp}, beyond the {_step(qp) ** 2:.0f} of its quantiser"
+        f"MSE {errors[qp]:.0f} at {mode.text(qp)}, beyond the {_step(qp) ** 2:.0f} of its quantiser"
         for qp in qps
-        if not errors[qp] <= _step(qp) ** 2
+        if mode.falling and not errors[qp] <= _step(qp) ** 2
     ]
     problems += [
-        f"MSE {errors[low]:.2f} at QP {low} but {errors[high]:.2f} at QP {high}"
+        f"MSE {errors[low]:.2f} at {mode.text(low)} but {errors[high]:.2f} at {mode.text(high)}"
         for low, high in pairwise(qps)
-        if errors[high] <= errors[low] * (1 if high - low >= WIDE_STEP else 0.9)
+        if errors[high] <= errors[low] * (1 if mode.falling and high - low >= WIDE_STEP else 0.9)
     ]
-    return not problems, abbreviated(problems) or "MSE " + ", ".join(f"{errors[qp]:.1f} at QP {qp}" for qp in qps)
+    measured = ", ".join(f"{errors[qp]:.1f} at {mode.text(qp)}" for qp in qps)
+    return not problems, abbreviated(problems) or f"MSE {measured}"
 
 
 def _step(qp: int) -> float:
@@ -122,13 +126,13 @@ def _step(qp: int) -> float:
     return float(2 ** ((qp - 4) / 6))
 
 
-def _errors_by_qp(units: Sequence[Unit], size: int) -> dict[int, float]:
+def _errors_by_qp(units: Sequence[Unit], size: int) -> tuple[RateMode, dict[int, float]]:
     """Return the MSE of 8-bit samples by QP, over the same patches of the sequences with the most QPs."""
-    by_name: dict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+    by_name: dict[tuple[RateMode, str, str], dict[int, int]] = defaultdict(dict)
     for index, unit in enumerate(units):
-        by_name[str(unit.folder), unit.name][unit.qp] = index
-    qps = max((set(by_qp) for by_qp in by_name.values()), key=len, default=set())
-    complete = [by_qp for by_qp in by_name.values() if by_qp.keys() >= qps]
+        by_name[rate_mode(unit.rate), str(unit.folder), unit.name][unit.qp] = index
+    mode, qps = max(((key[0], set(by_qp)) for key, by_qp in by_name.items()), key=lambda each: len(each[1]))
+    complete = [by_qp for key, by_qp in by_name.items() if key[0] == mode and by_qp.keys() >= qps]
     chosen = complete[:: ceil_div(len(complete), SEQUENCES)] if complete else []
     reader = PatchReader(units, size, 0, ("rec_y",))
     errors: dict[int, list[float]] = defaultdict(list)
@@ -139,7 +143,7 @@ def _errors_by_qp(units: Sequence[Unit], size: int) -> dict[int, float]:
             batch = as_floats(as_tensors(reader.cut(patches, [0] * len(patches))))
             squares = ((batch["rec_y"] - batch["orig_y"]) * 256).square() * batch["valid"]
             errors[qp].append(float(squares.sum() / batch["valid"].sum()))
-    return {qp: float(np.mean(values)) for qp, values in errors.items()}
+    return mode, {qp: float(np.mean(values)) for qp, values in errors.items()}
 
 
 def _places(width: int, height: int, size: int) -> list[tuple[int, int]]:
