@@ -38,7 +38,7 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
         "best": "low_cost_75.vvc_unf",
     },
     ("vvc", "video"): {
-        "fast": "low_cost_5.vvc_video",
+        "fast": "low_cost_17.vvc_video",
         "normal": "low_cost_17.vvc_video_mc",
         "best": "low_cost_75.vvc_video_mc",
     },
@@ -48,14 +48,14 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
         "best": "low_cost_75.hevc",
     },
     ("hevc", "video"): {
-        "fast": "low_cost_5.hevc_video",
+        "fast": "low_cost_5.hevc",
         "normal": "low_cost_17.hevc_video_mc",
-        "best": "low_cost_75.hevc_video_mc",
+        "best": "low_cost_17.hevc_video_mc",
     },
     ("avc", "video"): {
-        "fast": "low_cost_5.avc_video",
+        "fast": "low_cost_5.hevc",
         "normal": "low_cost_17.avc_video_mc",
-        "best": "low_cost_75.avc_video_mc",
+        "best": "low_cost_17.avc_video_mc",
     },
     ("av1", "intra"): {
         "fast": "low_cost_5.av1",
@@ -63,9 +63,9 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
         "best": "low_cost_75.av1",
     },
     ("av1", "video"): {
-        "fast": "low_cost_5.av1_video",
+        "fast": "low_cost_5.av1",
         "normal": "low_cost_17.av1_video_mc",
-        "best": "low_cost_75.av1_video_mc",
+        "best": "low_cost_17.av1_video_mc",
     },
 }
 
