@@ -353,6 +353,7 @@ def _player_advice(model: Path) -> str:
     """Return which weights to export instead: for the codec, of the architecture, for video or stills, of like cost."""
     from codecnn.filtering import served_codecs
     from codecnn.models import ShippedWeights, shipped_weights
+    from codecnn.models.graph import PLAYER_PLANES
 
     refused = next((weights for weights in shipped_weights() if weights.path == model), None)
     if refused is None:
@@ -367,7 +368,7 @@ def _player_advice(model: Path) -> str:
     playable = [
         weights
         for weights in shipped_weights()
-        if {"rec_y", "rec_u", "rec_v", "qp", "slice_type"}.issuperset(weights.card.options["planes"])
+        if {"qp", *PLAYER_PLANES}.issuperset(weights.card.options["planes"])
         and codec in served_codecs(weights.full_name)
     ]
     return f"export {min(playable, key=distance).full_name}"

@@ -9,7 +9,7 @@ RateName = Literal["crf", "qp", "kbps"]
 
 @dataclass(frozen=True)
 class RateMode:
-    """What the value of a unit is that recipes and results call `qp`.
+    """Meaning and wording of the values of one kind of rate control, which recipes and results call `qp`.
 
     Attributes:
         option: Option of ffmpeg; None at constant QP, which encoders set in their own ways.

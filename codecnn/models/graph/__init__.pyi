@@ -1,3 +1,4 @@
+from .mpv_shader import PLAYER_PLANES as PLAYER_PLANES
 from .mpv_shader import missing_planes as missing_planes
 from .mpv_shader import mpv_shader as mpv_shader
 from .nodes import GRAPH_TENSORS as GRAPH_TENSORS

@@ -61,6 +61,10 @@ A player processes luma before it has chroma, which the network needs for luma.
 """
 
 
+PLAYER_PLANES = (*_SOURCES, SLICE_TYPE_PLANE)
+"""Planes that shaders read or assume; those of chroma only for networks that filter chroma."""
+
+
 def mpv_shader(graph: Graph, name: str, qp: int, nearest_qp: Callable[[int], int]) -> str:
     """Convert a graph to a user shader for pictures of any size and bit depth; 4:2:0 if the graph filters chroma.
 
@@ -100,7 +104,7 @@ def mpv_shader(graph: Graph, name: str, qp: int, nearest_qp: Callable[[int], int
 
 def missing_planes(graph: Graph) -> list[str]:
     """Return the planes of a graph that a player does not have where it runs the shader."""
-    known = (SLICE_TYPE_PLANE, *(("rec_y", "rec_u", "rec_v") if len(graph.outputs) == 3 else ("rec_y",)))
+    known = PLAYER_PLANES if len(graph.outputs) == 3 else ("rec_y", SLICE_TYPE_PLANE)
     return [name for name in graph.planes if name not in known]
 
 
