@@ -24,6 +24,7 @@ from codecnn.base.cluster import Progress, check_shard
 from codecnn.base.errors import ConfigError, MissingFileError, StoreError
 from codecnn.base.options import argument, option, progress_bar, python_only, record, verb
 from codecnn.base.outputs import check_outputs, claim_results
+from codecnn.base.rate_modes import rate_mode
 
 if TYPE_CHECKING:
     from codecnn.dataset import Recipe, Store
@@ -423,8 +424,6 @@ def _at_qps(store: "Store", qps: Sequence[int] | None) -> "Store":
     """Restrict a store to its units at some QPs; None keeps all."""
     if qps is None:
         return store
-    from codecnn.codec import rate_mode
-
     available = {unit.qp for unit in store.units}
     if missing := sorted(set(qps) - available):
         wanted = rate_mode(store.manifest.recipe.rate_option).text(missing[0])

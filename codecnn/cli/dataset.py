@@ -8,6 +8,7 @@ from rich.table import Table
 
 from codecnn.api.stores import BuildOptions, PlanOptions, StoreOptions, build_dataset, plan_dataset
 from codecnn.base.options import verb
+from codecnn.base.rate_modes import rate_mode
 from codecnn.cli.application import dataset_app
 from codecnn.cli.commands import command
 from codecnn.cli.console import out, print_facts, print_json, print_table
@@ -111,8 +112,6 @@ def stats(options: StoreOptions) -> dict[str, Any]:
 @command("dataset stats", stats, "codecnn dataset stats stores/demo", group=dataset_app)
 def show_stats(_options: StoreOptions, stats: dict[str, Any], as_json: bool) -> None:
     """Print a table by split and QP."""
-    from codecnn.codec import rate_mode
-
     if as_json:
         print_json(stats)
         return

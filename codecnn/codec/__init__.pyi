@@ -99,10 +99,6 @@ from .headers import picture_bits as picture_bits
 from .headers import picture_qp as picture_qp
 from .headers import read_headers as read_headers
 from .headers import slice_qp as slice_qp
-from .rate_modes import RATE_MODES as RATE_MODES
-from .rate_modes import RateMode as RateMode
-from .rate_modes import RateName as RateName
-from .rate_modes import rate_mode as rate_mode
 from .registry import BUNDLED as BUNDLED
 from .registry import CODECS as CODECS
 from .registry import EXTERNAL as EXTERNAL

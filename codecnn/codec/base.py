@@ -7,7 +7,7 @@ from typing import Protocol
 
 from codecnn.base.errors import ConfigError
 from codecnn.base.planes import MAX_QP
-from codecnn.codec.rate_modes import RateName
+from codecnn.base.rate_modes import RateName
 from codecnn.pictures.files import VideoFormat
 
 CONFIGURATIONS = ("ai", "ra", "ldb")
@@ -38,7 +38,7 @@ class CodecSettings:
         ctc: Code random access and low delay as JVET's common test conditions do (JVET-T2010), as closely as the
             encoder can: groups of 32 pictures, a temporal pre-filter, I slices at `intra_qp`, and B slices at their
             QP offsets.
-        rate: Key of `codecnn.codec.RATE_MODES`: the encoder codes under its own rate control and with its defaults
+        rate: Key of `RATE_MODES`: the encoder codes under its own rate control and with its defaults
             (`codecnn.codec.encoders.rate_control`), with "kbps" at an average bit rate in kbit/s; None codes at
             constant QP.
 

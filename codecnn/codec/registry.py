@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from codecnn.base.errors import ConfigError
+from codecnn.base.rate_modes import RateName
 from codecnn.codec.base import Codec, CodecTools, CodedSequence
 from codecnn.codec.blocks.table import BlockTable
 from codecnn.codec.blocks.vtm_statistics import read_vtm_stats
@@ -16,7 +17,6 @@ from codecnn.codec.encoders.libx264 import AvcCodec
 from codecnn.codec.encoders.libx265 import HevcCodec, x265_tables
 from codecnn.codec.encoders.program_arguments import HM, VTM, VVENC
 from codecnn.codec.encoders.rate_control import RATES, RateControlCodec
-from codecnn.codec.rate_modes import RateName
 
 BUNDLED: dict[str, Callable[[], Codec]] = {
     "vvc": VvcCodec,

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from codecnn.base.planes import MAX_QP
-from codecnn.codec import CodecSettings, CodecTools, RateName
+from codecnn.base.rate_modes import RateName
+from codecnn.codec import CodecSettings, CodecTools
 from codecnn.dataset.supplied import NumberAsText
 
 CtuSize = Literal[16, 32, 64, 128]
@@ -116,7 +117,7 @@ class RateSpec(BaseModel):
 
     @property
     def kind(self) -> RateName:
-        """Kind of rate control, a key of `codecnn.codec.RATE_MODES`."""
+        """Kind of rate control, a key of `RATE_MODES`."""
         return next(iter(self._given()))
 
     @property

@@ -11,6 +11,7 @@ from typing import Any
 from codecnn.base.errors import CodecnnError, ConfigError, StoreError
 from codecnn.base.files import read_json, sha256_json
 from codecnn.base.leftovers import shortened
+from codecnn.base.rate_modes import rate_mode
 from codecnn.codec import (
     QP_RULE_VERSION,
     Codec,
@@ -18,7 +19,6 @@ from codecnn.codec import (
     CodecTools,
     SuppliedStream,
     block_reader_version,
-    rate_mode,
 )
 from codecnn.dataset.originals import LONGEST_NAME, original_name, source_sha256
 from codecnn.dataset.recipe import Recipe

@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from codecnn.base.errors import ConfigError
 from codecnn.base.planes import MAX_QP, REBUILT_PLANES, STREAM_PLANES, TEMPORAL_PLANES, file_of
-from codecnn.codec import CODECS, CONFIGURATIONS, RATES, STREAMS, UNKNOWN_PRESET, CodecSettings, codes_vvc, rate_mode
+from codecnn.base.rate_modes import rate_mode
+from codecnn.codec import CODECS, CONFIGURATIONS, RATES, STREAMS, UNKNOWN_PRESET, CodecSettings, codes_vvc
 from codecnn.dataset.encoder_specs import (
     CODING_KEYS,
     OVERRIDABLE_KEYS,

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
 
 from codecnn.base.errors import FormatError, StoreError
-from codecnn.codec import RateName
+from codecnn.base.rate_modes import RateName
 from codecnn.pictures.files import VideoFormat
 
 

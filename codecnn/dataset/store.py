@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from codecnn.base.errors import MissingFileError, StoreError
 from codecnn.base.files import read_json, read_jsonl, sha256_file
 from codecnn.base.notebook import html_table
-from codecnn.codec import UNKNOWN_CODEC, rate_mode
+from codecnn.base.rate_modes import rate_mode
+from codecnn.codec import UNKNOWN_CODEC
 from codecnn.dataset.records import Manifest
 from codecnn.dataset.remote import copy_files, copy_manifest, store_address
 from codecnn.dataset.unit import Unit
@@ -218,7 +219,7 @@ def store_stats(store: Store) -> dict[str, Any]:
         sequences, pictures and CTUs, bits per luma sample (None without bitstreams), mean PSNR Y in dB over the units
         that have one (None if none has), and mean CTU depth. If the store has them, also "variants" (which operations
         were drawn, for how many sequences), "encoders" (the settings), "given" (facts of supplied units) and "rate"
-        (rate control whose values the QPs are, a key of `codecnn.codec.RATE_MODES`).
+        (rate control whose values the QPs are, a key of `RATE_MODES`).
     """
     table = store.ctus()
     depth = table["depth_mean"].to_numpy()

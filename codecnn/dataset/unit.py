@@ -13,7 +13,7 @@ from pydantic import Field
 from codecnn.base.errors import StoreError
 from codecnn.base.files import read_json
 from codecnn.base.planes import LUMA_FILES, SAMPLE_PLANES, SLICE_TYPES, how_to_have
-from codecnn.codec import RateName, rate_mode
+from codecnn.base.rate_modes import RateName, rate_mode
 from codecnn.dataset.records import CodedUnit, Coding, EncoderTime
 from codecnn.dataset.remote import copy_files
 from codecnn.pictures.files import Video, open_raw
@@ -35,7 +35,7 @@ class Unit(CodedUnit):
         address: Address in object storage from which files come into the folder when they are needed, or None.
         teacher_file: File of pictures that a teacher network filtered, or None.
         all_intra: The recipe's configuration is all-intra.
-        rate: Rate control whose value `qp` is, a key of `codecnn.codec.RATE_MODES`; None at constant QP.
+        rate: Rate control whose value `qp` is, a key of `RATE_MODES`; None at constant QP.
     """
 
     split: str

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codecnn.base.errors import FormatError
-from codecnn.codec import rate_mode
+from codecnn.base.rate_modes import rate_mode
 from codecnn.dataset import Unit
 from codecnn.evaluation.entries import Entry
 from codecnn.evaluation.measure import Cell

@@ -7,7 +7,8 @@ import pyarrow as pa
 from pydantic import Field
 
 from codecnn.base.notebook import data_frame, html_table
-from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET, RateMode, rate_mode
+from codecnn.base.rate_modes import RateMode, rate_mode
+from codecnn.codec import UNKNOWN_CODEC, UNKNOWN_PRESET
 from codecnn.evaluation.groups import ClassMeans, PictureTypes
 from codecnn.evaluation.rates import Gains, Rates, mean_gains, without_unchanged
 from codecnn.evaluation.rows import PLANES, Record, ResultRow, by_sequence

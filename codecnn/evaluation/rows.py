@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from codecnn.codec import RateMode, RateName, rate_mode
+from codecnn.base.rate_modes import RateMode, RateName, rate_mode
 from codecnn.dataset import Unit
 from codecnn.evaluation.measure import PictureMeasure
 from codecnn.pictures.metrics import mean_psnr, psnr_of_mean_mse, psnr_yuv_611, psnr_yuv_mse
@@ -84,7 +84,7 @@ class ResultRow(Record):
         name: Name of the sequence.
         class_: Class of the sequence.
         qp: QP of the unit.
-        rate: Rate control whose value `qp` is, a key of `codecnn.codec.RATE_MODES`; None at constant QP.
+        rate: Rate control whose value `qp` is, a key of `RATE_MODES`; None at constant QP.
         pictures: Number of pictures.
         fps: Frame rate of a video.
         bits: Bits of the whole bitstream file; None if unknown.

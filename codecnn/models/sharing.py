@@ -12,6 +12,7 @@ import yaml
 
 from codecnn.base.errors import MissingFileError, ModelError
 from codecnn.base.files import atomic_path, read_json, write_text
+from codecnn.base.rate_modes import RATE_MODES, rate_mode
 from codecnn.base.user_code import is_reference
 from codecnn.models.card import Card, as_card, card_path, check_sha256
 from codecnn.models.locations import FORMS, stem_of_forms
@@ -187,8 +188,6 @@ def _tested_on(card: Card) -> str:
 
 def _figures(card: Card) -> list[str]:
     """Return the results of the test, or those of validation for weights without a test."""
-    from codecnn.codec import RATE_MODES, rate_mode
-
     if card.test is None:
         validation = card.get("validation")
         gains = validation.get("gain_db") if isinstance(validation, Mapping) else None

@@ -14,6 +14,7 @@ from codecnn.base.cluster import Progress
 from codecnn.base.errors import ConfigError
 from codecnn.base.options import argument, option, progress_bar, python_only, record, verb
 from codecnn.base.outputs import check_outputs
+from codecnn.base.rate_modes import rate_mode
 
 if TYPE_CHECKING:
     from codecnn.dataset import Unit
@@ -155,7 +156,6 @@ def _counted(pictures: "Iterable[Shown]", count: int, progress: Progress | None)
 
 def _find_unit(folder: Path, sequence: str | None, qp: int | None) -> "Unit":
     """Return the first unit of a store with the given sequence and QP."""
-    from codecnn.codec import rate_mode
     from codecnn.dataset import open_store
 
     units = open_store(folder).units

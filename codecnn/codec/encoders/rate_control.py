@@ -13,13 +13,13 @@ from pathlib import Path
 
 from codecnn.base.errors import ConfigError, EncoderError
 from codecnn.base.files import write_text
+from codecnn.base.rate_modes import rate_mode
 from codecnn.codec.base import Codec, CodecSettings, CodedPicture, CodedSequence
 from codecnn.codec.checks import check_depth, check_params, check_preset
 from codecnn.codec.encoder_settings import read_encoder_settings
 from codecnn.codec.encoders import libaom, libsvtav1, libvvenc, libx264, libx265
 from codecnn.codec.encoders.padding import MULTIPLE_OF_CHROMA, code_padded, padded_size
 from codecnn.codec.ffmpeg import encoder_input, join_params
-from codecnn.codec.rate_modes import rate_mode
 from codecnn.codec.streams import take_stream
 from codecnn.pictures.files import VideoFormat, ffmpeg_path, open_raw, require_encoder, run
 

@@ -16,7 +16,7 @@ from scipy.ndimage import gaussian_filter
 from codecnn.base.division import ceil_div
 from codecnn.base.files import sha256_file
 from codecnn.base.planes import CELL_PLANES, QP_PLANE, QP_SCALE
-from codecnn.codec import RateMode, rate_mode
+from codecnn.base.rate_modes import RateMode, rate_mode
 from codecnn.dataset import ALIGNMENT, FILE_PLANES, Patch, PatchReader, Unit, as_floats, as_tensors
 from codecnn.pictures.metrics import block_sums
 from codecnn.training.checks.base import Measured, Setup, abbreviated, adam, check, train_step
