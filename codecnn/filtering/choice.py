@@ -38,7 +38,7 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
         "best": "low_cost_75.vvc_unf",
     },
     ("vvc", "video"): {
-        "fast": "low_cost_17.vvc_video",
+        "fast": "low_cost_5.vvc_video",
         "normal": "low_cost_17.vvc_video_mc",
         "best": "low_cost_75.vvc_video_mc",
     },
@@ -48,14 +48,14 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
         "best": "low_cost_75.hevc",
     },
     ("hevc", "video"): {
-        "fast": "low_cost_5.hevc",
+        "fast": "low_cost_5.hevc_video",
         "normal": "low_cost_17.hevc_video_mc",
-        "best": "low_cost_17.hevc_video_mc",
+        "best": "low_cost_75.hevc_video_mc",
     },
     ("avc", "video"): {
-        "fast": "low_cost_5.hevc",
+        "fast": "low_cost_5.avc_video",
         "normal": "low_cost_17.avc_video_mc",
-        "best": "low_cost_17.avc_video_mc",
+        "best": "low_cost_75.avc_video_mc",
     },
     ("av1", "intra"): {
         "fast": "low_cost_5.av1",
@@ -63,7 +63,7 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
         "best": "low_cost_75.av1",
     },
     ("av1", "video"): {
-        "fast": "low_cost_5.av1",
+        "fast": "low_cost_5.av1_video",
         "normal": "low_cost_17.av1_video_mc",
         "best": "low_cost_17.av1_video_mc",
     },
@@ -112,11 +112,8 @@ def candidates(path: Path) -> dict[Effort, Choice]:
         reason = f"{STANDARD_NAMES[codec]} {'all intra' if content == 'intra' else 'video'}"
         trained = weights.split(".")[1].split("_")[0]
         if trained != codec:
-            size = " of this size" if source == codec else ""
-            reason += (
-                f": no weights{size} are trained for {STANDARD_NAMES[codec]}; those for {STANDARD_NAMES[trained]} gain "
-                "most on it"
-            )
+            name, other = STANDARD_NAMES[codec], STANDARD_NAMES[trained]
+            reason += f": no weights are trained for {name}; those for {other} gain most on it"
         choices[effort] = Choice(weights, reason, content)
     return choices
 

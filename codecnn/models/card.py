@@ -74,6 +74,7 @@ class CardTest(BaseModel):
             "mean".
         bd_rate: BD-rate in percent by component; None if the curves do not overlap.
         over_classes: Means over classes, if there are several.
+        bits: Bits of the integers that computed the pictures; None is float32.
     """
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
@@ -82,6 +83,7 @@ class CardTest(BaseModel):
     gain_db: dict[str, dict[str, float | None]]
     bd_rate: dict[str, float | None]
     over_classes: MeanOfClasses | None = None
+    bits: Count | None = None
 
     @property
     def luma(self) -> tuple[float | None, float | None]:

@@ -182,7 +182,8 @@ def _tested_on(card: Card) -> str:
     encoder = test.get("encoder") if isinstance(test, Mapping) else None
     settings = _test_settings(card)
     pictures = None if card.test is None or card.test.store is None else f"{card.test.store.pictures} pictures"
-    facts = [pictures, encoder, settings.get("preset"), settings.get("configuration")]
+    bits = None if card.test is None or card.test.bits is None else f"{card.test.bits}-bit integers"
+    facts = [pictures, encoder, settings.get("preset"), settings.get("configuration"), bits]
     return ", ".join(str(each) for each in facts if each) or "test pictures"
 
 

@@ -41,6 +41,7 @@ def command_line() -> str:
 
 def zoo() -> str:
     """The card of all weights that come with the package, from the lowest to the highest cost."""
+    from codecnn.base.rate_modes import rate_mode
     from codecnn.models import zoo_cards
 
     lines: list[str] = []
@@ -66,8 +67,10 @@ def zoo() -> str:
                 if over.bd_rate_y_ci95 is not None:
                     where += ", 95 % interval {:+.2f} to {:+.2f} %".format(*over.bd_rate_y_ci95)
             gains = {qp: value for qp, value in card.test.gain_db["y"].items() if value is not None and qp != "mean"}
-            by_qp = ", ".join(f"{value:+.3f} at QP {qp}" for qp, value in gains.items())
-            lines += [f"- **test** {gain:+.3f} dB, {rate:+.2f} % BD-rate Y{where}", f"- **gain Y, dB** {by_qp}"]
+            mode = rate_mode(card["test"]["settings"].get("rate"))
+            by_qp = ", ".join(f"{value:+.3f} at {mode.text(qp)}" for qp, value in gains.items())
+            form = "" if card.test.bits is None else f" of {card.test.bits}-bit integers"
+            lines += [f"- **test**{form} {gain:+.3f} dB, {rate:+.2f} % BD-rate Y{where}", f"- **gain Y, dB** {by_qp}"]
         lines += [f"- **SHA-256** `{card.sha256}`"]
     return "\n".join(lines) + "\n"
 

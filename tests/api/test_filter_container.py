@@ -28,9 +28,9 @@ def video(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_pictures_are_those_of_a_file_of_pictures(video: Path, tmp_path: Path) -> None:
     result = codecnn.filter(video, tmp_path / "out.mkv", effort="fast")
-    assert (result.weights, result.qps, result.pictures) == ("low_cost_5.hevc", (33,), 20)
+    assert (result.weights, result.qps, result.pictures) == ("low_cost_5.avc_video", (33,), 20)
     assert result.qp_source == "crf 30 of x264"
-    codecnn.filter(video, tmp_path / "out.y4m", model="low_cost_5.hevc")
+    codecnn.filter(video, tmp_path / "out.y4m", model="low_cost_5.avc_video")
     pairs = zip(codecnn.open_video(tmp_path / "out.mkv"), codecnn.open_video(tmp_path / "out.y4m"), strict=True)
     for ours, plain in pairs:
         assert all(np.array_equal(a, b) for a, b in zip(ours.planes, plain.planes, strict=True))

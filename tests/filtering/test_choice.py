@@ -45,12 +45,15 @@ def test_codec_and_structure_decide(
     assert candidates(path)["normal"] == choice
 
 
-def test_avc_video_borrows_small_weights_only(tmp_path: Path) -> None:
+def test_video_has_weights_of_its_codec_at_each_effort(tmp_path: Path) -> None:
     choices = candidates(code(tmp_path / "out.mp4", "libx264"))
-    reason = "AVC video: no weights of this size are trained for AVC; those for HEVC gain most on it"
-    borrowed = {effort for effort, choice in choices.items() if choice.reason == reason}
-    assert borrowed == {"fast"}
-    assert choices["fast"].weights == "low_cost_5.hevc"
+    assert {choice.reason for choice in choices.values()} == {"AVC video"}
+    names = {effort: choice.weights for effort, choice in choices.items()}
+    assert names == {
+        "fast": "low_cost_5.avc_video",
+        "normal": "low_cost_17.avc_video_mc",
+        "best": "low_cost_75.avc_video_mc",
+    }
 
 
 def test_pictures_without_a_stream_say_what_is_assumed(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_weights_cover_all_sizes_in_few_bytes():
     assert any("rec_u" in card.options["planes"] for card in zoo_cards().values())
     assert any("unf_y" in card.options["planes"] and card.kmac_per_pixel <= 18 for card in zoo_cards().values())
     assert {"rdn_32_3_6_16", "rdn_32_4_6_24", "rdn_64_4_6_24_shuffle"} < zoo_cards().keys()
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 31e6
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 40e6
 
 
 def test_cards_contain_no_absolute_paths():
@@ -92,7 +92,8 @@ def test_cards_have_provenance_and_test_gains(name):
     assert card["validation"]["seconds"] > 0
     assert card["test"]["store"]["data_key"] != card.data_key
     gains = {qp: gain for qp, gain in card.test.gain_db["y"].items() if qp != "mean"}
-    assert {int(qp) for qp in gains} <= set(range(min(card.qps), max(card.qps) + 1))
+    if card["test"]["settings"].get("rate") is None:
+        assert {int(qp) for qp in gains} <= set(range(min(card.qps), max(card.qps) + 1))
     assert len(gains) >= 4  # as a BD-rate needs
     assert card.test.gain_db["y"]["mean"] == pytest.approx(np.mean(list(gains.values())), abs=1e-9)
     assert card.test.bd_rate["y"] < 0
