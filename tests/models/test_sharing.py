@@ -79,6 +79,13 @@ def test_values_of_crf_are_no_qps(tmp_path):
     assert "QP" not in head
 
 
+def test_a_test_of_integers_says_so(shared, tmp_path):
+    codecnn.export("low_cost_17.hevc_video_mc", tmp_path / "video", form="hub")
+    assert load_model("low_cost_17.hevc_video_mc")[1].test.bits == 8
+    assert ", 8-bit integers." in head_and_text(tmp_path / "video")[1]
+    assert "8-bit integers" not in head_and_text(shared)[1]
+
+
 def test_the_hub_reads_the_head(shared):
     hub_package = pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: pip install 'codecnn[hub]'")
     data = hub_package.ModelCard.load(shared / "README.md").data
