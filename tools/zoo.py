@@ -23,10 +23,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from codecnn.base.files import read_json, read_jsonl, write_json
 from codecnn.base.planes import QP_SCALE
 from codecnn.dataset import open_store
-from codecnn.evaluation import ClassMeans, untrained_qp
+from codecnn.evaluation import untrained_qp
 from codecnn.filtering.integer import integer_network, integer_path, save_integer
 from codecnn.models import (
     CHROMA_PLANES,
+    Card,
     FilterNetwork,
     card_path,
     load_model,
@@ -35,6 +36,7 @@ from codecnn.models import (
     save_weights,
     weights_path,
 )
+from codecnn.models.card import CardTest
 from codecnn.models.zoo import FOLDER
 from codecnn.modes.labels import likeliest_modes, read_inputs, store_inputs
 from codecnn.modes.networks import ModeClassifier, load_mode_network
@@ -138,6 +140,10 @@ def computes_the_same(model: FilterNetwork, earlier: Path, test: dict[str, Any])
 def write_figures(results: Path) -> str:
     """Write the figures of an evaluation into the cards of its weights.
 
+    Float weights are the subject where they were evaluated, and integers beside them give the loss; integers alone, as
+    `codecnn evaluate` computes them without options, are figures of their own. Pictures of one class, e.g. the clips of
+    a video test, give means over pictures instead of classes.
+
     Args:
         results: results.json of `codecnn evaluate`.
 
@@ -145,8 +151,7 @@ def write_figures(results: Path) -> str:
         A table of the figures in Markdown.
 
     Raises:
-        SystemExit: The results are those of other weights, of bfloat16, of QPs that a network was not trained at, or of
-            pictures without classes.
+        SystemExit: The results are those of other weights, of bfloat16, or of QPs that a network was not trained at.
     """
     content = read_json(results)
     models: list[dict[str, Any]] = content.get("models", [content])
@@ -159,30 +164,28 @@ def write_figures(results: Path) -> str:
     for model in sorted(models, key=lambda model: model["kmac_per_pixel"]):
         if "loss_to_float" in model:
             continue
-        path = weights_path(model["name"].rpartition("/")[2])
+        name = model["name"].rpartition("/")[2]
+        path = weights_path(name.removesuffix(".int8"))
         card = read_card(path)
-        if card.sha256 != model["weights_sha256"]:
+        evaluated = read_json(card_path(weights_path(name)))
+        if card.sha256 != evaluated.get("source_sha256", card.sha256) or model["weights_sha256"] != evaluated["sha256"]:
             raise SystemExit(f"{results} is an evaluation of other weights than {path}: evaluate them again")
         if "bfloat16" in (model.get("device") or ""):
             raise SystemExit(f"{results} was computed in bfloat16, but cards state float32: evaluate with float32")
-        if any(untrained_qp(card, row["qp"]) for row in model["sequences"]):
+        constant = "rate" not in model["settings"]  # else QPs come from the streams, and `qp` is e.g. that of `-crf`
+        if constant and any(untrained_qp(card, row["qp"]) for row in model["sequences"]):
             raise SystemExit(f"{results} contains QPs at which {path.stem} was not trained: evaluate at its QPs")
-        if "over_classes" not in model:
-            raise SystemExit(f"{results} contains pictures of less than two classes: evaluate more classes")
-        write_json(card_path(path), {**card, "test": _test(model, losses.get(model["name"]), card.get("test", {}))})
-        over = ClassMeans.model_validate(model["over_classes"])
-        interval = " ({:+.2f} to {:+.2f})".format(*over.bd_rate_y_ci95) if over.bd_rate_y_ci95 else ""
-        chroma = [f"{rate:+.2f} %" if rate else "" for rate in (over.bd_rate_u, over.bd_rate_v)]
-        lines.append(
-            f"| `{path.stem}` | {', '.join(card.options['planes'])} | {card.kmac_per_pixel:.1f} | {card.parameters:,} "
-            f"| **{over.bd_rate_y:+.2f} %**{interval} | {' | '.join(chroma)} | {over.gain_db:+.3f} "
-            f"| {_worst(over.worst_class)} | {_worst(over.worst_sequence)} | {over.losing_cells} of {over.cells} |"
-        )
+        test = _test(model, losses.get(model["name"]), card.get("test", {}), 8 if name.endswith(".int8") else None)
+        write_json(card_path(path), {**card, "test": test})
+        lines.append(_row(path.stem, card, model, test))
     return "\n".join(lines) + "\n"
 
 
-def _test(model: dict[str, Any], loss: dict[str, Any] | None, before: dict[str, Any]) -> dict[str, Any]:
+def _test(
+    model: dict[str, Any], loss: dict[str, Any] | None, before: dict[str, Any], bits: int | None
+) -> dict[str, Any]:
     """Return the test of a card; it keeps the loss of the integers from an earlier evaluation with --exact."""
+    settings = ("preset", "configuration", "qp", "rate")
     test = {
         "store": {
             "data_key": model["provenance"]["data_key"],
@@ -190,21 +193,45 @@ def _test(model: dict[str, Any], loss: dict[str, Any] | None, before: dict[str, 
             "pictures": len(model["bd_rate_per_sequence"]),
         },
         "encoder": model["encoder"],
-        "settings": {key: model["settings"][key] for key in ("preset", "configuration", "qp")},
+        "settings": {key: model["settings"][key] for key in settings if key in model["settings"]},
         "decisions": model["decisions"],
+        **({} if bits is None else {"bits": bits}),
         "gain_db": model["gain_db"],
         "bd_rate": model["bd_rate"],
-        "over_classes": model["over_classes"],
+        **({"over_classes": model["over_classes"]} if "over_classes" in model else {}),
     }
     if loss is not None:
         test["integers_lose"] = {key: loss[key] for key in ("db", "bd_rate")}
-    if "integers_lose" in before and all(before[key] == value for key, value in test.items() if key in SAME_TEST):
+    if (
+        bits is None
+        and "integers_lose" in before
+        and all(before[key] == value for key, value in test.items() if key in SAME_TEST)
+    ):
         test.setdefault("integers_lose", before["integers_lose"])
     return test
 
 
-def _worst(entry: tuple[str, float]) -> str:
-    return f"{entry[0]} {entry[1]:+.2f} %"
+def _row(name: str, card: Card, model: dict[str, Any], test: dict[str, Any]) -> str:
+    """Return the row of a table for the evaluation of weights: means over classes, or over pictures of one class."""
+    gain, rate = CardTest.model_validate(test).luma
+    over = test.get("over_classes", {})
+    interval = " ({:+.2f} to {:+.2f})".format(*over["bd_rate_y_ci95"]) if over.get("bd_rate_y_ci95") else ""
+    chroma = [over[f"bd_rate_{plane}"] if over else model["bd_rate"][plane] for plane in "uv"]
+    worst_class = _worst(*over["worst_class"]) if over else ""
+    rates = {
+        sequence: rates["y"] for sequence, rates in model["bd_rate_per_sequence"].items() if rates["y"] is not None
+    }
+    worst = max(rates, key=lambda sequence: rates[sequence])
+    losing = sum(row["psnr_y_filtered"] < row["psnr_y"] for row in model["sequences"])
+    return (
+        f"| `{name}` | {', '.join(card.options['planes'])} | {card.kmac_per_pixel:.1f} | {card.parameters:,} "
+        f"| **{rate:+.2f} %**{interval} | {' | '.join(f'{rate:+.2f} %' if rate else '' for rate in chroma)} "
+        f"| {gain:+.3f} | {worst_class} | {_worst(worst, rates[worst])} | {losing} of {len(model['sequences'])} |"
+    )
+
+
+def _worst(name: str, rate: float) -> str:
+    return f"{name} {rate:+.2f} %"
 
 
 def write_lost_cost(weights: str, store: Path, blocks: int) -> str:

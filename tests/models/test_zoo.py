@@ -13,7 +13,7 @@ import skimage.data
 import torch
 
 from codecnn.base.errors import MissingFileError, ModelError
-from codecnn.base.files import read_json
+from codecnn.base.files import read_json, write_json
 from codecnn.codec import CodecSettings, get_codec
 from codecnn.filtering import FloatFilter, load_filter
 from codecnn.filtering.integer import ExactFilter, find_integers, integer_path
@@ -334,6 +334,17 @@ def test_a_run_is_shipped_with_the_figures_of_an_evaluation(tiny_recipe, run, tm
     assert card["sha256"] == load_model(tmp_path / "runs/tiny/best.safetensors")[1]["sha256"]
     assert table.count("\n") == 3
     assert f"{results['zoo/tiny.vvc']['gain_db']['y']['mean']:+.3f}" in table.splitlines()[2]
+    # Integers alone are figures of their own; pictures of one class give their means.
+    assert run("evaluate", store, "-m", "tiny", "-o", tmp_path / "eight")[0] == 0
+    content = read_json(tmp_path / "eight/results.json")
+    del content["over_classes"]
+    write_json(tmp_path / "eight/results.json", content)
+    table = zoo.write_figures(tmp_path / "eight/results.json")
+    _, integers = load_model("tiny")
+    assert (integers.test.bits, integers.test.over_classes) == (8, None)
+    assert integers.test.luma == (content["gain_db"]["y"]["mean"], content["bd_rate"]["y"])
+    assert f"**{content['bd_rate']['y']:+.2f} %**" in table
+    zoo.write_figures(tmp_path / "results/results.json")
     # Weights that compute the same as before keep the test figures, and name the QPs and stores of both trainings.
     again = tmp_path / "runs/tiny/best.json"
     again.write_text(json.dumps(read_json(again) | {"qps": [17, 22]}))
