@@ -1,12 +1,15 @@
 """Compilation with numba of functions that loop over bins or samples."""
 
 import contextlib
+import functools
 import hashlib
 import logging
+import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import llvmlite.binding
 import numba
 from filelock import FileLock, Timeout
 from numba.core import event
@@ -21,6 +24,13 @@ COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 """False if the environment variable NUMBA_DISABLE_JIT=1 leaves all functions plain Python."""
 
 _log = logging.getLogger(__name__)
+
+
+@functools.cache
+def processor_features() -> dict[str, bool]:
+    """Return the features of the processor that code is compiled for, by LLVM's names."""
+    is_host = platform.machine() in ("x86_64", "AMD64") and numba.config.CPU_NAME is None  # type: ignore[attr-defined]
+    return dict(llvmlite.binding.get_host_cpu_features()) if is_host else {}
 
 
 class _PartLibrary(JITCodeLibrary):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from codecnn.filtering.integer import build_engine, passes, run_reference, torch_engine
-from codecnn.filtering.integer.passes import Rounding, add_in_place, modulate, round_in_place
+from codecnn.filtering.integer.passes import Rounding, add_in_place, modulate, round_in_place, weigh_channels
 from tests.helpers.integer_zoo import (
     assert_same_samples,
     float_tensors,
@@ -52,6 +52,8 @@ def test_passes(rounding, layout, channels):
     factor, offset = torch.arange(channels) / 2 - 0.5, torch.arange(channels) / 4 - 1
     modulated = modulate(added, factor, offset, rounding)
     assert torch.equal(modulated, round_plainly(added * factor[:, None, None] + offset[:, None, None], rounding))
+    weighed = (added * factor[:, None, None]).sum(1, keepdim=True) + 0.75
+    assert torch.equal(weigh_channels(added, factor, 0.75, rounding), round_plainly(weighed, rounding))
 
 
 @pytest.mark.parametrize("create", [formula_eight, formula_network])

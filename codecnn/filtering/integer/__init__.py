@@ -17,9 +17,9 @@ Data flow, with the modules in the order of their use:
    no sum can overflow, whatever the picture.
 5. Engines, which all compute the same samples. `reference` is plain NumPy, one operation after the other, to be read
    and compared with. `torch_engine` computes exact float convolutions with PyTorch; `passes` holds its compiled loops
-   that round and saturate. `row_engine` computes 8-bit networks row by row: `row_plan` orders the operations and packs
-   the weights, `row_kernels` holds the compiled loops, and `vector_ops` the vector instructions that they use
-   (AVX-512 VNNI, and AMX where the processor has it).
+   that round and saturate. `row_engine` computes 8-bit networks row by row: `row_front` writes the planes as rows,
+   `row_plan` orders the operations and packs the weights, and `row_kernels` holds the compiled loops. `row_sums`,
+   `row_pairs` and `row_finish` emit their vector instructions (AVX-512 VNNI, and AMX where the processor has it).
 6. Use. `exact.ExactFilter` filters pictures with the fastest engine. `exact.save_integer` and `load_integer` write and
    read files with a card, which holds MD5s that every loading machine must reproduce. `onnx_file` exports ONNX.
    Models for the SADL library of VTM are exported from the float graph, by `codecnn.models.export_onnx`.

@@ -11,7 +11,6 @@ fills the tables of addresses, and `row_kernels.run_rows` computes all rows.
 
 import math
 from collections.abc import Callable, Mapping
-from enum import IntEnum
 
 import numpy as np
 import torch
@@ -21,15 +20,15 @@ from codecnn.base.compiled import COMPILED
 from codecnn.base.division import ceil_div
 from codecnn.base.errors import ModelError
 from codecnn.filtering.integer.network import IntegerNetwork
+from codecnn.filtering.integer.row_finish import PLANE_BYTES
+from codecnn.filtering.integer.row_front import find_sources, needed_nodes, store_integers
 from codecnn.filtering.integer.row_kernels import (
     AMX,
     PLAIN,
-    PLANE_BYTES,
     TILE_CONFIGS,
     TILES_PER_SET,
     VNNI,
     run_rows,
-    store_integers,
 )
 from codecnn.filtering.integer.row_plan import (
     CACHE_LINE,
@@ -41,6 +40,7 @@ from codecnn.filtering.integer.row_plan import (
     aligned_floats,
     allocate,
 )
+from codecnn.filtering.integer.row_tables import Number, Op, Part, Tap
 from codecnn.filtering.integer.torch_engine import FastNetwork
 from codecnn.filtering.integer.vector_ops import (
     BYTE_PAIRS,
@@ -48,7 +48,6 @@ from codecnn.filtering.integer.vector_ops import (
     ELEMENT_BYTES,
     FLOATS,
     LANES,
-    PIXELS_PER_VECTOR,
     WORDS,
     InstructionSet,
     instruction_set,
@@ -57,111 +56,6 @@ from codecnn.models.graph import Array, Node
 
 _MODES: dict[InstructionSet, int] = {"plain": PLAIN, "avx512_vnni": VNNI, "amx": AMX}
 _TYPES = {BYTES: np.uint8, BYTE_PAIRS: np.uint16, WORDS: np.int16, FLOATS: np.float32}
-
-
-class Op(IntEnum):
-    """Columns of the table of operations, int64; the kernels use the numbers.
-
-    - LAG: rows by which the operation is behind the first one.
-    - ROWS, PIXELS: size of the result.
-    - BLOCKS: blocks of sixteen output channels.
-    - FIRST, END: range of its rows in the table of parts.
-    - KIND: kind of the sums, INTEGER_SUMS, SPLIT_SUMS or CHANNEL_SUMS.
-    - CHUNK: bytes of a row of pixels that are multiplied at a time, a multiple of 4.
-    - OFFSET, SCALE, BIAS: addresses of an int32, a float32 and a float32 for each output channel.
-    - ADDED: how the tensor to add is stored; then the address of its row 0, bytes from row to row, rows in the ring
-      buffer, bytes from pixel to pixel, the zero point, and the rows and pixels that are skipped.
-    - FACTOR, SHIFT: addresses of a modulation's factors and offsets for each output channel, or 0.
-    - STORED: how the result is stored; then the same columns as of the tensor to add.
-    """
-
-    LAG = 0
-    ROWS = 1
-    PIXELS = 2
-    BLOCKS = 3
-    FIRST = 4
-    END = 5
-    KIND = 6
-    CHUNK = 7
-    OFFSET = 8
-    SCALE = 9
-    BIAS = 10
-    ADDED = 11
-    ADDED_AT = 12
-    ADDED_ROW = 13
-    ADDED_RING = 14
-    ADDED_PIXEL = 15
-    ADDED_ZERO = 16
-    ADDED_SKIP = 17
-    FACTOR = 18
-    SHIFT = 19
-    STORED = 20
-    STORED_AT = 21
-    STORED_ROW = 22
-    STORED_RING = 23
-    STORED_PIXEL = 24
-    STORED_ZERO = 25
-
-
-class Part(IntEnum):
-    """Columns of the table of tensors that convolutions multiply, int64.
-
-    - KIND: how the tensor is stored.
-    - AT, ROW, RING, PIXEL: address, bytes from row to row, rows in the ring buffer, bytes from pixel to pixel.
-    - ROWS: rows of the tensor; outside them row number RING is read, which holds zeros.
-    - TAPS, ABOVE: rows of the kernel, and the first of them relative to the output row.
-    - CHUNKS: chunks of a row of the kernel.
-    - WEIGHTS, BY_CHUNK: address of the weights, and bytes from chunk to chunk.
-    - FIRST, COUNT: planes of split sums that the products are added to.
-    """
-
-    KIND = 0
-    AT = 1
-    ROW = 2
-    RING = 3
-    PIXEL = 4
-    ROWS = 5
-    TAPS = 6
-    ABOVE = 7
-    CHUNKS = 8
-    WEIGHTS = 9
-    BY_CHUNK = 10
-    FIRST = 11
-    COUNT = 12
-
-
-class Tap(IntEnum):
-    """Columns of the table of rows that one output row is computed from, int64; the kernels fill it.
-
-    - KIND, AT, PIXEL, CHUNKS, FIRST, COUNT: as of `Part`.
-    - WEIGHTS, BY_CHUNK, BY_BLOCK: address of the weights of the first block, bytes from chunk to chunk and from block
-      to block.
-    """
-
-    KIND = 0
-    AT = 1
-    PIXEL = 2
-    CHUNKS = 3
-    WEIGHTS = 4
-    BY_CHUNK = 5
-    BY_BLOCK = 6
-    FIRST = 7
-    COUNT = 8
-
-
-class Number(IntEnum):
-    """Columns of the table of an operation's float32 numbers.
-
-    - LOW, HIGH: saturation of the sums.
-    - ADDED: factor of the added tensor.
-    - FINAL_LOW, FINAL_HIGH: saturation of the result, after the modulation if there is one.
-    """
-
-    LOW = 0
-    HIGH = 1
-    ADDED = 2
-    FINAL_LOW = 3
-    FINAL_HIGH = 4
 
 
 class RowNetwork(FastNetwork):
@@ -184,8 +78,13 @@ class RowNetwork(FastNetwork):
         super().__init__(network)
         self.sums = {}  # nodes before and after the rows are computed as they are in the network
         self.mode = _MODES[by or fastest]
-        plan = RowPlan(network, amx=self.mode == AMX)
-        self.front, self.behind, self.steps, self.stored = plan.front, plan.behind, plan.steps, plan.stored
+        plan = RowPlan(network, by or fastest)
+        self.behind, self.steps, self.stored = plan.behind, plan.steps, plan.stored
+        self.sources = {
+            name: find_sources(network.graph, name) for name, stored in self.stored.items() if stored.lag is None
+        }
+        read = {source.name for sources in self.sources.values() for source in sources}
+        self.front = needed_nodes(plan.front, read.union(*(node.inputs for node in self.behind)))
         self.margin = max(-step.above[1] for step in self.steps)
         self.rings = self._ring_rows()
         self.modulations = {
@@ -230,9 +129,8 @@ class RowNetwork(FastNetwork):
 
     def _run_picture(self, front: Mapping[str, Tensor], qp: int) -> dict[str, Tensor]:
         memory = _RowMemory(self, {name: tuple(x.shape[1:]) for name, x in front.items()})
-        for name, stored in self.stored.items():
-            if stored.lag is None:
-                memory.store(name, front[name].contiguous().numpy())
+        for name in self.sources:
+            memory.store(name, front)
         ops, numbers, parts = memory.tables(qp)
         taps = np.zeros((int((parts[:, Part.TAPS]).sum()), len(Tap)), np.int64)
         sums = aligned(np.zeros(TILES_PER_SET * PLANE_BYTES, np.uint8))
@@ -245,8 +143,8 @@ class _RowMemory:
 
     def __init__(self, network: RowNetwork, shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.network = network
-        first = next(iter(name for name, stored in network.stored.items() if stored.lag is None))
-        self.size = tuple(extent + 2 * network.stored[first].trim for extent in shapes[first])
+        name, (first, *_) = next(iter(network.sources.items()))
+        self.size = tuple(extent // first.factor + 2 * network.stored[name].trim for extent in shapes[first.name])
         self.memory: dict[str, Array] = {}
         for name, stored in network.stored.items():
             self.memory[name] = allocate(self._total_bytes(name), _TYPES[stored.kind])
@@ -267,7 +165,8 @@ class _RowMemory:
 
     def _row_pixels(self, name: str) -> int:
         """Return the pixels from row to row: those that vectors write, and the zeros on both sides."""
-        written = ceil_div(self._extent(name)[1], PIXELS_PER_VECTOR) * PIXELS_PER_VECTOR
+        unit = LANES * max(step.joined for step in self.network.steps)
+        written = ceil_div(self._extent(name)[1], unit) * unit
         return written + 2 * self.network.margin
 
     def _row_bytes(self, name: str) -> int:
@@ -285,9 +184,11 @@ class _RowMemory:
         rows: Array = self.memory[name][: math.prod(shape)].reshape(shape)[:, margin : margin + width]
         return rows
 
-    def store(self, name: str, x: Array) -> None:
-        """Store a tensor (c, h, w) of integers in float32 from before the rows."""
-        store_integers(x, self._rows(name), self.network.stored[name].zero)
+    def store(self, name: str, front: Mapping[str, Tensor]) -> None:
+        """Store a tensor from before the rows; its sources are tensors (c, h, w) of integers in float32."""
+        rows, zero = self._rows(name), self.network.stored[name].zero
+        for source in self.network.sources[name]:
+            store_integers(front[source.name].contiguous().numpy(), source.factor, rows[..., source.first :], zero)
 
     def _first_pixel(self, name: str) -> int:
         """Return the address of the first pixel."""
@@ -307,7 +208,8 @@ class _RowMemory:
                 end += 1
             op[Op.END] = end
             op[Op.LAG], op[Op.KIND], op[Op.CHUNK] = step.lag, step.sums, step.chunk
-            op[Op.ROWS], op[Op.PIXELS] = self._extent(step.result)
+            op[Op.ROWS], width = self._extent(step.result)
+            op[Op.PIXELS] = ceil_div(width, step.joined)
             op[Op.BLOCKS] = len(step.scale) // LANES
             op[Op.OFFSET], op[Op.SCALE], op[Op.BIAS] = (x.ctypes.data for x in (step.offset, step.scale, step.bias))
             op[Op.ADDED_RING] = 1
@@ -318,6 +220,7 @@ class _RowMemory:
                 factor, offset = self.network.modulations[step.modulated.name]
                 op[Op.FACTOR], op[Op.SHIFT] = factor[qp].ctypes.data, offset[qp].ctypes.data
             op[Op.STORED : Op.STORED_ZERO + 1] = self._tensor_columns(step.result)
+            op[Op.STORED_PIXEL] *= step.joined
         return ops, numbers, parts
 
     def _tensor_columns(self, name: str) -> tuple[int, ...]:
@@ -337,7 +240,7 @@ class _RowMemory:
             at + left * pixel,
             row,
             ring,
-            pixel,
+            pixel * step.joined,
             rows,
             step.taps[0],
             above,
@@ -361,7 +264,7 @@ def runs_in_rows(network: IntegerNetwork) -> bool:
     if network.bits != 8 or instruction_set() == "plain" or not COMPILED:
         return False
     try:
-        RowPlan(network, amx=instruction_set() == "amx")
+        RowPlan(network, instruction_set())
     except ModelError:
         return False
     return True

@@ -1,11 +1,10 @@
 """Compiled loops of the row engine: convolutions of one row of pixels, and the order of rows over all operations.
 
-`run_rows` is the entry. It walks over the rows of all operations, each as soon as the rows that it reads exist. For
-each segment of a row it computes sums (`_sum_with_amx`, `_sum_without_amx` or `_sum_channels`) and then finishes them
-(`_finish`): scale and bias, a tensor to add, rounding, a modulation, saturation, store.
+`run_rows` is the entry. It walks over the rows of all operations, each as soon as the rows that it reads exist. With
+AVX-512 VNNI it computes and finishes a row in registers (`_convolve`). With AMX and plain loops it writes the sums of a
+segment to memory (`_sum_with_amx`, `_sum_in_loops`), from where `row_finish` finishes them.
 
-The loops read tables of int64 (`ops`, `parts`, `taps`) and float32 (`numbers`). Compiled code needs columns as literal
-numbers; `row_engine` names them: `Op`, `Part`, `Tap` and `Number`.
+The loops read tables of int64 (`ops`, `parts`, `taps`) and float32 (`numbers`) with the columns of `row_tables`.
 
 AMX (Intel, "Architecture Instruction Set Extensions Programming Reference", chapter 3) has eight tiles. Tiles 0 to 5
 hold two sets of three 16x16 sums of int32: the products of one set are computed while those of the other are stored.
@@ -21,40 +20,38 @@ from llvmlite import ir
 from numba import carray  # type: ignore[attr-defined]
 from numba.core import cgutils, types
 
-from codecnn.base.compiled import compiled, compiled_entry, pointer, source_digest
-from codecnn.filtering.integer import vector_ops as vec
+from codecnn.base.compiled import compiled, compiled_entry, pointer, processor_features, source_digest
+from codecnn.filtering.integer import row_sums
+from codecnn.filtering.integer.row_finish import (
+    PLANE_BYTES,
+    SEGMENT,
+    SUM_BYTES,
+    finish_integer_sums,
+    finish_split_sums,
+)
+from codecnn.filtering.integer.row_pairs import convolve_pairs
 from codecnn.filtering.integer.vector_ops import (
     BYTE,
-    BYTE_PAIRS,
     BYTES,
-    FLOATS,
     LANES,
-    PIXELS_PER_VECTOR,
-    WORDS,
     call_intrinsic,
     operation,
     pointer_to,
-    processor_features,
 )
 from codecnn.models.graph import Array
 
-INTEGER_SUMS, SPLIT_SUMS, CHANNEL_SUMS = range(3)
+INTEGER_SUMS, SPLIT_SUMS, CHANNEL_SUMS, PAIR_SUMS = range(4)
 """Kinds of sums of an operation.
 
 INTEGER_SUMS: int32. SPLIT_SUMS: int32 in three planes that count 2^8, 1 and 2^16 times. CHANNEL_SUMS: float32, of
-convolutions of each channel by itself.
+convolutions of each channel by itself. PAIR_SUMS: int32 of twice the sums, of convolutions of transformed pairs of
+pixels (`row_pairs`).
 """
 PLAIN, VNNI, AMX = range(3)
 """Instruction sets that multiply bytes: plain loops, AVX-512 VNNI, or AMX."""
 
 TILES_PER_SET = 3
 """Tiles of sums that are computed together."""
-SUM_BYTES = 4 * LANES
-"""Bytes of the sums of one pixel and one block of `LANES` channels."""
-SEGMENT = 4 * LANES
-"""Pixels of a row that are processed at a time."""
-PLANE_BYTES = SUM_BYTES * SEGMENT
-"""Bytes of the sums of a segment and one block of channels."""
 
 TILE_CONFIGS = np.zeros((17, 64), np.uint8)
 """Configurations of all tiles as LDTILECFG reads them, by the bytes of a chunk over four.
@@ -223,11 +220,8 @@ def _sum_with_amx(
 
 
 @compiled
-def _add_bytes(at: int, pixel: int, weights: int, quads: int, sums: int, mode: int) -> None:
+def _add_bytes(at: int, pixel: int, weights: int, quads: int, sums: int) -> None:
     """Add to the sums of sixteen pixels the products of `quads` groups of four bytes."""
-    if mode == VNNI:
-        vec.add_byte_products(at, pixel, weights, quads, sums)
-        return
     totals = carray(pointer(sums), (LANES, LANES), np.int32)
     weight = carray(pointer(weights), (quads, LANES, 4), np.int8)
     for row in range(LANES):
@@ -239,11 +233,8 @@ def _add_bytes(at: int, pixel: int, weights: int, quads: int, sums: int, mode: i
 
 
 @compiled
-def _add_words(at: int, pixel: int, weights: int, pairs: int, sums: int, mode: int) -> None:
+def _add_words(at: int, pixel: int, weights: int, pairs: int, sums: int) -> None:
     """Add to the sums of sixteen pixels the products of `pairs` groups of two 16-bit numbers."""
-    if mode == VNNI:
-        vec.add_word_products(at, pixel, weights, pairs, sums)
-        return
     totals = carray(pointer(sums), (LANES, LANES), np.int32)
     weight = carray(pointer(weights), (pairs, LANES, 2), np.int16)
     for row in range(LANES):
@@ -255,13 +246,10 @@ def _add_words(at: int, pixel: int, weights: int, pairs: int, sums: int, mode: i
 
 
 @compiled
-def _sum_without_amx(
-    taps: Array, x: int, block: int, count: int, split: bool, chunk: int, sums: int, mode: int
-) -> None:
-    """Compute the same sums as `_sum_with_amx` for sixteen pixels, with AVX-512 VNNI or plain loops."""
+def _sum_in_loops(taps: Array, x: int, block: int, count: int, split: bool, chunk: int, sums: int) -> None:
+    """Compute the same sums as `_sum_with_amx` for sixteen pixels with plain loops."""
     for index in range(TILES_PER_SET if split else count):
         carray(pointer(sums + PLANE_BYTES * index), (LANES, LANES), np.int32)[:] = 0
-    quads = chunk // 4
     for index in range(len(taps)):
         pixel, by_block = taps[index, 2], taps[index, 6]
         at, weights = taps[index, 1] + x * pixel, taps[index, 4] + block * by_block
@@ -270,119 +258,64 @@ def _sum_without_amx(
             for plane in range(added):
                 target = sums + PLANE_BYTES * (first + plane)
                 if taps[index, 0] == BYTES:
-                    _add_bytes(at, pixel, weights + plane * by_plane, quads, target, mode)
+                    _add_bytes(at, pixel, weights + plane * by_plane, chunk // 4, target)
                 else:
-                    _add_words(at, pixel, weights + plane * by_plane, quads, target, mode)
+                    _add_words(at, pixel, weights + plane * by_plane, chunk // 4, target)
             at += chunk
             weights += taps[index, 5]
 
 
 @compiled
-def _sum_channels(taps: Array, x: int, block: int, sums: int) -> None:
-    """Compute the float32 sums of a 3x3 convolution of each channel by itself, for sixteen pixels and one block."""
-    pixel = taps[0, 2]
-    first = x * pixel + SUM_BYTES * block
-    weights = taps[0, 4] + block * taps[0, 6]
-    vec.convolve_channels(taps[0, 1] + first, taps[1, 1] + first, taps[2, 1] + first, pixel, weights, sums)
-
-
-@compiled
-def _finish(op: Array, numbers: Array, y: int, x: int, block: int, sums: int) -> None:
-    """Turn the sums of a segment and a block of channels into the stored tensor."""
-    channel = SUM_BYTES * block
-    scale, bias = vec.read_by_channel(op[9] + channel), vec.read_by_channel(op[10] + channel)
-    offset = vec.read_integers_by_channel(op[8] + channel)
-    is_modulated = op[18] != 0
-    factor = vec.read_by_channel(op[18] + channel if is_modulated else op[9])
-    shift = vec.read_by_channel(op[19] + channel if is_modulated else op[9])
-    kind, added, stored = op[6], op[11], op[20]
-    low, high, final_low, final_high = (
-        np.int32(numbers[0]),
-        np.int32(numbers[1]),
-        np.int32(numbers[3]),
-        np.int32(numbers[4]),
-    )
-    added_scale = numbers[2]
-    source = op[12] + op[13] * ((y + op[17]) % op[14]) + (x + op[17]) * op[15] + LANES * block * _element_bytes(added)
-    target = op[21] + op[22] * (y % op[23]) + x * op[24] + LANES * block * _element_bytes(stored)
-    source_pixel, source_zero, target_pixel, target_zero = op[15], np.int32(op[16]), op[24], np.int32(op[25])
-    pixels = min(SEGMENT, op[2] - x)
-    for _ in range(0, pixels, PIXELS_PER_VECTOR):
-        if kind == SPLIT_SUMS:
-            v = vec.read_split_sums(sums + 2 * PLANE_BYTES, sums, sums + PLANE_BYTES, offset)
-        elif kind == INTEGER_SUMS:
-            v = vec.read_integer_sums(sums, offset)
-        else:
-            v = vec.read_float_sums(sums)
-        v = vec.multiply_add(v, scale, bias)
-        if added == BYTES:
-            v = vec.add_scaled(v, vec.read_bytes(source, source_pixel, source_zero), added_scale)
-        elif added == BYTE_PAIRS:
-            v = vec.add_scaled(v, vec.read_byte_pairs(source, source_pixel), added_scale)
-        elif added == WORDS:
-            v = vec.add_scaled(v, vec.read_words(source, source_pixel), added_scale)
-        elif added == FLOATS:
-            v = vec.add_scaled(v, vec.read_floats(source, source_pixel), added_scale)
-        whole = vec.round_to_even(v)
-        if is_modulated:
-            v = vec.to_floats(vec.clip(whole, low, high))
-            whole = vec.round_to_even(vec.multiply_add(v, factor, shift))
-        if stored == BYTES:
-            vec.write_bytes(target, target_pixel, whole, target_zero)
-        elif stored == BYTE_PAIRS:
-            vec.write_byte_pairs(target, target_pixel, whole, final_low, final_high)
-        elif stored == WORDS:
-            vec.write_words(target, target_pixel, whole, final_low, final_high)
-        else:
-            vec.write_floats(target, target_pixel, vec.clip(whole, final_low, final_high))
-        sums += PIXELS_PER_VECTOR * SUM_BYTES
-        source += PIXELS_PER_VECTOR * source_pixel
-        target += PIXELS_PER_VECTOR * target_pixel
-    extra = -pixels % PIXELS_PER_VECTOR
-    _restore_zeros(stored, target - extra * target_pixel, target_pixel, extra, target_zero)
-
-
-@compiled
-def _restore_zeros(kind: int, at: int, pixel: int, count: int, zero: np.int32) -> None:
-    """Write the zero point over `count` pixels after the last one of a row, where a vector operation wrote numbers."""
-    for _ in range(count):
-        if kind == BYTES:
-            carray(pointer(at), (LANES,), np.uint8)[:] = zero
-        elif kind == FLOATS:
-            carray(pointer(at), (LANES,), np.float32)[:] = 0
-        else:
-            carray(pointer(at), (LANES,), np.uint16)[:] = zero
-        at += pixel
-
-
-@compiled
-def _element_bytes(kind: int) -> int:
-    """Return the bytes of a stored number, as `ELEMENT_BYTES` does."""
-    return 1 if kind <= BYTES else 4 if kind == FLOATS else 2
+def _convolve(
+    taps: Array, start: int, end: int, block: int, count: int, op: Array, numbers: int, added: int, stored: int
+) -> None:
+    """Compute and finish a segment of pixels in registers."""
+    table, rows, kind, chunk, row = taps.ctypes.data, len(taps), op[6], op[7], op.ctypes.data
+    if kind == CHANNEL_SUMS:
+        row_sums.convolve_channels(table, rows, start, end, block, chunk, row, numbers, added, stored)
+    elif kind == PAIR_SUMS:
+        convolve_pairs(table, rows, start, end, block, chunk, row, numbers, added, stored)
+    elif kind == SPLIT_SUMS:
+        row_sums.convolve_split(table, rows, start, end, block, chunk, row, numbers, added, stored)
+    elif count == 1:
+        row_sums.convolve_one_block(table, rows, start, end, block, chunk, row, numbers, added, stored)
+    elif count == 2:
+        row_sums.convolve_two_blocks(table, rows, start, end, block, chunk, row, numbers, added, stored)
+    else:
+        row_sums.convolve_three_blocks(table, rows, start, end, block, chunk, row, numbers, added, stored)
 
 
 @compiled
 def _run_row(op: Array, numbers: Array, parts: Array, y: int, taps: Array, sums: int, mode: int) -> None:
     """Compute the row `y` of an operation."""
     width, blocks, kind, chunk = op[2], op[3], op[6], op[7]
+    added = op[12] + op[13] * ((y + op[17]) % op[14]) + op[17] * op[15]
+    stored = op[21] + op[22] * (y % op[23])
+    row, row_numbers = op.ctypes.data, numbers.ctypes.data
     row_taps = taps[: _find_taps(op, parts, y, taps)]
-    groups = -(-blocks // TILES_PER_SET) if kind == INTEGER_SUMS else blocks
+    groups = blocks // 2 if kind == PAIR_SUMS else -(-blocks // TILES_PER_SET) if kind == INTEGER_SUMS else blocks
     for start in range(0, width, SEGMENT):
         end = min(start + SEGMENT, width)
         for group in range(groups):
             block = group * blocks // groups
             count = (group + 1) * blocks // groups - block
-            if mode == AMX and kind != CHANNEL_SUMS:
+            if mode == VNNI or kind == CHANNEL_SUMS:
+                _convolve(row_taps, start, end, block, count, op, row_numbers, added, stored)
+                continue
+            if mode == AMX:
                 _sum_with_amx(row_taps, start, end, block, count, kind == SPLIT_SUMS, chunk, sums)
             else:
                 for x in range(start, end, LANES):
-                    target = sums + (x - start) * SUM_BYTES
-                    if kind == CHANNEL_SUMS:
-                        _sum_channels(row_taps, x, block, target)
-                    else:
-                        _sum_without_amx(row_taps, x, block, count, kind == SPLIT_SUMS, chunk, target, mode)
+                    _sum_in_loops(row_taps, x, block, count, kind == SPLIT_SUMS, chunk, sums + (x - start) * SUM_BYTES)
             for index in range(count):
-                _finish(op, numbers, y, start, block + index, sums + index * PLANE_BYTES)
+                at = sums + index * PLANE_BYTES
+                if kind == SPLIT_SUMS:
+                    finish_split_sums(at, start, end, block, row, row_numbers, added, stored)
+                else:
+                    finish_integer_sums(at, start, end, block + index, row, row_numbers, added, stored)
+    # Vectors wrote numbers after the last pixel, where the convolutions that follow read zeros.
+    behind = carray(pointer(stored + width * op[24]), (-width % LANES * op[24],), np.uint8)
+    behind[:] = op[25] & 255
 
 
 def _build_entry(sources: str) -> Callable[..., str]:
@@ -422,12 +355,3 @@ def _build_entry(sources: str) -> Callable[..., str]:
 
 
 run_rows = _build_entry(source_digest(Path(__file__).parent))
-
-
-@compiled_entry
-def store_integers(x: Array, stored: Array, zero: int) -> None:
-    """Write integers x (c, h, w) plus a zero point into `stored` (h, w, c), in the type that rows are stored in."""
-    for channel in range(x.shape[0]):
-        for row in range(x.shape[1]):
-            for column in range(x.shape[2]):
-                stored[row, column, channel] = int(x[channel, row, column]) + zero

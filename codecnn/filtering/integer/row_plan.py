@@ -15,7 +15,7 @@ import torch
 from codecnn.base.division import ceil_div
 from codecnn.base.errors import ModelError
 from codecnn.filtering.integer.network import IntegerNetwork
-from codecnn.filtering.integer.row_kernels import CHANNEL_SUMS, INTEGER_SUMS, SPLIT_SUMS
+from codecnn.filtering.integer.row_kernels import CHANNEL_SUMS, INTEGER_SUMS, PAIR_SUMS, SPLIT_SUMS
 from codecnn.filtering.integer.vector_ops import (
     BYTE_PAIR_ZERO,
     BYTE_PAIRS,
@@ -24,6 +24,7 @@ from codecnn.filtering.integer.vector_ops import (
     FLOATS,
     LANES,
     WORDS,
+    InstructionSet,
 )
 from codecnn.models.graph import Array, Node
 
@@ -85,9 +86,10 @@ class Step:
         pieces: Tensors that the convolution reads, in the order of its input channels.
         added: Tensor that is added to the sums.
         modulated: Modulation that is applied to the result.
-        sums: INTEGER_SUMS, SPLIT_SUMS or CHANNEL_SUMS.
+        joined: Neighbouring pixels that are computed as one pixel, which has the channels of all of them.
+        sums: INTEGER_SUMS, SPLIT_SUMS, CHANNEL_SUMS or PAIR_SUMS.
         chunk: Bytes that are multiplied at a time.
-        taps: Rows and columns of the kernel.
+        taps: Rows and columns of the kernel of a pixel.
         above: Rows and columns from the output pixel to the first tap.
         weights: Weights of each piece, shape (blocks, rows of the kernel, chunks, ...).
         offset: int32 added to the sums of each output channel.
@@ -102,6 +104,7 @@ class Step:
     pieces: tuple[Piece, ...]
     added: Piece | None
     modulated: Node | None
+    joined: int
     sums: int
     chunk: int
     taps: tuple[int, int]
@@ -118,7 +121,7 @@ class RowPlan:
 
     Args:
         network: The network.
-        amx: Whether AMX multiplies, which stores 16-bit numbers as BYTE_PAIRS.
+        by: What multiplies. AMX stores 16-bit numbers as BYTE_PAIRS; AVX-512 VNNI computes PAIR_SUMS.
 
     Attributes:
         front: Nodes that are computed on whole tensors before the rows.
@@ -130,8 +133,8 @@ class RowPlan:
         ModelError: The network cannot be computed row by row.
     """
 
-    def __init__(self, network: IntegerNetwork, *, amx: bool) -> None:
-        self.network, self.amx = network, amx
+    def __init__(self, network: IntegerNetwork, by: InstructionSet) -> None:
+        self.network, self.amx, self.vnni = network, by == "amx", by == "avx512_vnni"
         self.front: list[Node] = []
         self.behind: list[Node] = []
         self.steps: list[Step] = []
@@ -243,6 +246,9 @@ class RowPlan:
                 raise ModelError(f"{last.name!r} has {channels} channels and is read after the rows")
             stored = StoredTensor(FLOATS, channels, 0, stored.trim, lag, whole=True)
         self.stored[last.name] = stored
+        # Results of few channels would leave most channels of a block unused. Their pixels follow each other in memory.
+        can_join = stored.whole and last is node and not added and FLOATS not in self._kinds(reads)
+        joined = LANES // stored.channels if can_join and LANES % stored.channels == 0 else 1
         self.steps.append(
             Step(
                 node,
@@ -251,10 +257,11 @@ class RowPlan:
                 reads,
                 added,
                 modulated,
+                joined,
                 taps=kernel,
                 above=(above, left),
                 numbers=_step_numbers(node, last),
-                **self._pack(node, reads),
+                **self._pack(node, reads, joined),
             )
         )
 
@@ -263,9 +270,12 @@ class RowPlan:
         lag = self.stored[piece.name].lag
         return 0 if lag is None else lag + max(piece.crop + below, 0)
 
-    def _pack(self, node: Node, reads: tuple[Piece, ...]) -> dict[str, Any]:
+    def _kinds(self, pieces: tuple[Piece, ...]) -> list[int]:
+        return [self.stored[piece.name].kind for piece in pieces]
+
+    def _pack(self, node: Node, reads: tuple[Piece, ...], joined: int) -> dict[str, Any]:
         """Pack the weights of a step, and compute what its sums are scaled and shifted by."""
-        outputs = self.network.graph.extents[node.name].channels
+        outputs = self.network.graph.extents[node.name].channels * joined
         padding = -outputs % LANES
         if node.op == "modulate":
             zeros = np.zeros(outputs + padding)
@@ -278,14 +288,15 @@ class RowPlan:
                 "bias": aligned_floats(zeros),
             }
         unit = 2.0 ** -node.tensors["shift"].astype(np.float64)
-        scale, bias = (np.pad(values, (0, padding)) for values in (unit, node.tensors["bias"] * unit))
-        kinds = [self.stored[piece.name].kind for piece in reads]
+        by_pixel = (np.tile(values, joined) for values in (unit, node.tensors["bias"] * unit))
+        scale, bias = (np.pad(values, (0, padding)) for values in by_pixel)
+        kinds = self._kinds(reads)
         offset = np.zeros(outputs, np.int64)
         packed: dict[str, Any] = {"sums": CHANNEL_SUMS, "chunk": 4}
         if kinds == [FLOATS]:
             packed["weights"] = (_pack_by_channel(node.tensors["weight"], padding),)
         else:
-            weight = _ungroup(node)
+            weight = _join_pixels(_ungroup(node), joined)
             largest = int(np.abs(weight).max())
             if largest > _LARGEST_PAIR:
                 raise ModelError(f"node {node.name!r} has weights of more than two signed bytes")
@@ -298,6 +309,10 @@ class RowPlan:
             # Each row of the kernel is divided into as few chunks as fit into a row of a tile.
             chunk = max(ceil_div(length // ceil_div(length, TILE_ROW_BYTES), 4) * 4 for length in lengths)
             packed["chunk"] = chunk
+            if kinds == [WORDS] and joined == 1 and self._can_pair(reads[0], weight):
+                weight, chunk = _pair_weights(weight), sizes[0]
+                scale = scale / 2
+                packed |= {"sums": PAIR_SUMS, "chunk": chunk}
             weights = []
             for piece in reads:
                 stored = self.stored[piece.name]
@@ -310,6 +325,17 @@ class RowPlan:
             "scale": aligned_floats(scale),
             "bias": aligned_floats(bias),
         }
+
+    def _can_pair(self, piece: Piece, weight: npt.NDArray[np.int64]) -> bool:
+        """Return whether pairs of pixels can be convolved with four products a row: all factors fit into 16 bits."""
+        values = self.network.ranges[piece.name]
+        return (
+            self.vnni
+            and weight.shape[3] == 3
+            and len(weight) % (2 * LANES) == 0
+            and 2 * max(-values.low.min(), values.high.max()) < 2**15
+            and int(np.abs(_pair_weights(weight)).max()) < 2**15
+        )
 
 
 def allocate(size: int, kind: npt.DTypeLike) -> Array:
@@ -357,6 +383,18 @@ def _ungroup(node: Node) -> npt.NDArray[np.int64]:
         rows = slice(group * outputs // groups, (group + 1) * outputs // groups)
         dense[rows, group * inputs : (group + 1) * inputs] = weight[rows]
     return dense
+
+
+def _join_pixels(weight: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """Return the weights (count · o, i, h, w + count - 1) of `count` neighbouring pixels that are computed as one."""
+    by_pixel = [np.pad(weight, ((0, 0), (0, 0), (0, 0), (pixel, count - 1 - pixel))) for pixel in range(count)]
+    return np.concatenate(by_pixel)
+
+
+def _pair_weights(weight: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the factors (o, i, h, 4) of weights (o, i, h, 3) in the transform of pairs of pixels; see `row_pairs`."""
+    left, middle, right = np.moveaxis(weight, 3, 0)
+    return np.stack((2 * left, left + middle + right, left - middle + right, 2 * right), axis=3)
 
 
 def _pack_by_channel(weight: Array, padding: int) -> Array:

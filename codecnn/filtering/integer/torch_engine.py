@@ -19,7 +19,14 @@ from torch.nn import functional as F
 
 from codecnn.base.runtime import float32_products
 from codecnn.filtering.integer.network import FLOAT32_EXACT, IntegerNetwork, check_bit_depth, gain_shift, half
-from codecnn.filtering.integer.passes import Rounding, add_in_place, modulate, round_in_place, split_rounded
+from codecnn.filtering.integer.passes import (
+    Rounding,
+    add_in_place,
+    modulate,
+    round_in_place,
+    split_rounded,
+    weigh_channels,
+)
 from codecnn.models import GROUP_WIDTH, SAMPLE_PLANES, add_convolution
 from codecnn.models.graph import MOVES, Graph, Node, Operation, cropped, same_padding, walk
 
@@ -135,6 +142,9 @@ class FastNetwork:
         tensors = self.tensors[node.name]
         if node.op == "modulate":
             return modulate(inputs[0], tensors["factor"][qp], tensors["offset"][qp], self._rounding(node))
+        if len(inputs) == 1 and len(tensors["weight"]) == tensors["weight"][0, 0].numel() == 1:
+            weight, bias = tensors["weight"].flatten(), float(tensors["bias"])
+            return weigh_channels(inputs[0], weight, bias, self._rounding(node))
         return self._round_sums(node, _convolve(node, inputs[0], tensors["weight"], tensors["bias"]), inputs[1:])
 
     def _compute_sum(self, node: Node, parts: "ConvolutionSum", inputs: list[Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import compiled, compiled_entry, compiled_once
-from codecnn.pictures.motion.block_difference import difference_8, difference_16
+from codecnn.pictures.motion.block_difference import difference_8, difference_16, differences_8
 
 Plane = npt.NDArray[Any]
 """Luma samples, shape (h, w), unsigned integers."""
@@ -198,17 +198,21 @@ def _interpolate(padded: Plane, rows: Any, out: Plane, peak: Any) -> None:
             taps, filtered = _TAPS[fx], rows[fx, y & 7]
             t0, t1, t2, t3 = taps[0], taps[1], taps[2], taps[3]
             t4, t5, t6, t7 = taps[4], taps[5], taps[6], taps[7]
-            for x in range(3, width - 4):
+            # Slices, because numba would test indices such as x - 3 for each sample, whether they count from the end.
+            s0, s1, s2, s3 = line, line[1:], line[2:], line[3:]
+            s4, s5, s6, s7 = line[4:], line[5:], line[6:], line[7:]
+            middle = filtered[3:]
+            for x in range(width - 7):
                 # Casts keep the arithmetic in 32 bits, which is twice as fast.
-                filtered[x] = np.int32(
-                    t0 * np.int32(line[x - 3])
-                    + t1 * np.int32(line[x - 2])
-                    + t2 * np.int32(line[x - 1])
-                    + t3 * np.int32(line[x])
-                    + t4 * np.int32(line[x + 1])
-                    + t5 * np.int32(line[x + 2])
-                    + t6 * np.int32(line[x + 3])
-                    + t7 * np.int32(line[x + 4])
+                middle[x] = np.int32(
+                    t0 * np.int32(s0[x])
+                    + t1 * np.int32(s1[x])
+                    + t2 * np.int32(s2[x])
+                    + t3 * np.int32(s3[x])
+                    + t4 * np.int32(s4[x])
+                    + t5 * np.int32(s5[x])
+                    + t6 * np.int32(s6[x])
+                    + t7 * np.int32(s7[x])
                 )
         if y < 7:
             continue
@@ -244,22 +248,28 @@ def _search_coarse(current: Plane, reference: Plane, radius: int) -> Vectors:
     """Return the best vector of each block of the coarse pictures in their whole samples, by a full search."""
     height, width = current.shape
     rows, columns = -(-height // COARSE_BLOCK), -(-width // COARSE_BLOCK)
-    stride, other_stride = current.shape[1], reference.shape[1]
+    stride, other_stride, side = current.shape[1], reference.shape[1], 2 * radius + 1
     vectors = np.zeros((rows, columns, 2), np.int32)
     for row in range(rows):
         for column in range(columns):
             y0 = min(max(row * COARSE_BLOCK - COARSE_MARGIN, 0), height - COARSE_WINDOW)
             x0 = min(max(column * COARSE_BLOCK - COARSE_MARGIN, 0), width - COARSE_WINDOW)
             offset, start = y0 * stride + x0, y0 * other_stride + x0
-            best = difference_8(current, offset, stride, reference, start + radius * (other_stride + 1), other_stride)
-            for dy in range(2 * radius + 1):
-                for dx in range(2 * radius + 1):
-                    error = difference_8(
-                        current, offset, stride, reference, start + dy * other_stride + dx, other_stride
-                    )
-                    if error < best:
-                        best = error
-                        vectors[row, column, 0], vectors[row, column, 1] = dy - radius, dx - radius
+            # Of equal errors the zero vector wins, then the first in the order of rows. The lowest bits are this order.
+            zero = start + radius * (other_stride + 1)
+            best = difference_8(current, offset, stride, reference, zero, other_stride) << 16
+            for dy in range(side):
+                at, order = start + dy * other_stride, 1 + dy * side
+                for left in range(0, side - 15, 16):
+                    for dx in range(left, left + 8):
+                        error, other = differences_8(current, offset, stride, reference, at + dx, other_stride)
+                        best = min(best, (error << 16) + order + dx, (other << 16) + order + dx + 8)
+                for dx in range(side // 16 * 16, side):
+                    error = difference_8(current, offset, stride, reference, at + dx, other_stride)
+                    best = min(best, (error << 16) + order + dx)
+            position = (best & 0xFFFF) - 1
+            if position >= 0:
+                vectors[row, column, 0], vectors[row, column, 1] = position // side - radius, position % side - radius
     return vectors
 
 
