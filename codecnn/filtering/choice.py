@@ -69,6 +69,15 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
     },
 }
 
+_COLOUR: dict[tuple[str, Content], dict[Effort, str]] = {
+    (codec, "video"): {effort: f"low_cost_yuv_17.{codec}_video_mc" for effort in ("normal", "best")}
+    for codec in ("hevc", "avc")
+}
+"""Weights that take their place where chroma is 4:2:0, which they filter too.
+
+There are none of 75 kMAC/pixel: those for luma alone gain less in the mean (6 Y + U + V) / 8.
+"""
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -107,8 +116,12 @@ def candidates(path: Path) -> dict[Effort, Choice]:
         return {effort: Choice(weights, reason, ASSUMED[1]) for effort, weights in _WEIGHTS[ASSUMED].items()}
     content = stream_content(path)
     source = codec if (codec, content) in _WEIGHTS else _BORROWED[codec]
+    by_effort = _WEIGHTS[source, content]
+    colour = _COLOUR.get((source, content))
+    if colour is not None and probe_stream(path).format.chroma == "420":
+        by_effort = by_effort | colour
     choices: dict[Effort, Choice] = {}
-    for effort, weights in _WEIGHTS[source, content].items():
+    for effort, weights in by_effort.items():
         reason = f"{STANDARD_NAMES[codec]} {'all intra' if content == 'intra' else 'video'}"
         trained = weights.split(".")[1].split("_")[0]
         if trained != codec:
@@ -153,8 +166,9 @@ def served_codecs(weights: str) -> list[str]:
     contents: tuple[Content, ...] = ("intra", "video")
     for codec in STREAM_CODECS:
         for content in contents:
-            by_effort = _WEIGHTS.get((codec, content)) or _WEIGHTS[_BORROWED[codec], content]
-            codecs += [codec] if weights in by_effort.values() else []
+            source = codec if (codec, content) in _WEIGHTS else _BORROWED[codec]
+            by_effort, colour = _WEIGHTS[source, content], _COLOUR.get((source, content), {})
+            codecs += [codec] if weights in (*by_effort.values(), *colour.values()) else []
     return list(dict.fromkeys(codecs))
 
 

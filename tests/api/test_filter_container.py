@@ -192,9 +192,9 @@ def test_the_advice_to_convert_keeps_weights_and_qp(tmp_path: Path) -> None:
     advice = re.search(r"ffmpeg -i IN (.*) OUT\.mkv, and filter that with (.*)", str(error.value))
     assert advice is not None
     conversion, options = advice.groups()
-    assert options == "-m low_cost_17.hevc_video_mc -q 31 --slice-type B"
+    assert options == "-m low_cost_yuv_17.hevc_video_mc -q 31 --slice-type B"
     subprocess.run([ffmpeg_path(), "-v", "error", "-i", path, *conversion.split(), converted], check=True)
-    codecnn.filter(converted, tmp_path / "out.mkv", model="low_cost_17.hevc_video_mc", qp=31, slice_type="B")
+    codecnn.filter(converted, tmp_path / "out.mkv", model="low_cost_yuv_17.hevc_video_mc", qp=31, slice_type="B")
     assert len(codecnn.open_video(tmp_path / "out.mkv")) == 20
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from codecnn.base.errors import ConfigError
 from codecnn.filtering import candidates, check_lossy, choose_weights
-from codecnn.filtering.choice import _WEIGHTS
+from codecnn.filtering.choice import _COLOUR, _WEIGHTS
 from codecnn.models import list_weights, weights_path
 from codecnn.pictures.files import ffmpeg_path
 
@@ -19,18 +19,19 @@ def code(path: Path, encoder: str, *options: str) -> Path:
 
 
 def test_all_candidates_ship() -> None:
-    for by_effort in _WEIGHTS.values():
+    for key, by_effort in _WEIGHTS.items():
         assert list(by_effort) == ["fast", "normal", "best"]
-        assert all(weights_path(name).is_file() for name in by_effort.values())
+        assert all(weights_path(name).is_file() for name in (by_effort | _COLOUR.get(key, {})).values())
+    assert set(_COLOUR) < set(_WEIGHTS)
     assert list_weights()
 
 
 @pytest.mark.parametrize(
     ("encoder", "options", "name", "expected"),
     [
-        ("libx265", ("-x265-params", "log-level=error"), "out.mp4", "low_cost_17.hevc_video_mc"),
+        ("libx265", ("-x265-params", "log-level=error"), "out.mp4", "low_cost_yuv_17.hevc_video_mc"),
         ("libx265", ("-x265-params", "log-level=error:keyint=1"), "out.265", "low_cost_17.hevc"),
-        ("libx264", (), "out.mkv", "low_cost_17.avc_video_mc"),
+        ("libx264", (), "out.mkv", "low_cost_yuv_17.avc_video_mc"),
         ("libx264", ("-g", "1"), "out.264", "low_cost_17.hevc"),
         ("libsvtav1", ("-preset", "12"), "out.mp4", "low_cost_17.av1_video_mc"),
     ],
@@ -51,9 +52,15 @@ def test_video_has_weights_of_its_codec_at_each_effort(tmp_path: Path) -> None:
     names = {effort: choice.weights for effort, choice in choices.items()}
     assert names == {
         "fast": "low_cost_5.avc_video",
-        "normal": "low_cost_17.avc_video_mc",
-        "best": "low_cost_75.avc_video_mc",
+        "normal": "low_cost_yuv_17.avc_video_mc",
+        "best": "low_cost_yuv_17.avc_video_mc",
     }
+
+
+def test_luma_alone_is_filtered_where_chroma_is_finer(tmp_path: Path) -> None:
+    choices = candidates(code(tmp_path / "out.mp4", "libx264", "-pix_fmt", "yuv422p"))
+    assert choices["normal"].weights == "low_cost_17.avc_video_mc"
+    assert choices["best"].weights == "low_cost_75.avc_video_mc"
 
 
 def test_pictures_without_a_stream_say_what_is_assumed(tmp_path: Path) -> None:
