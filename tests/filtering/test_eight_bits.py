@@ -402,3 +402,48 @@ def test_a_tensor_can_be_multiplied_and_added_at_once(engine):
     network = IntegerNetwork(Graph(nodes), 10, 8)
     planes = {"rec_y": np.random.default_rng(0).integers(0, 1024, (30, 30)).astype(np.uint16)}
     assert_same_samples(filter_exactly(network, planes, 0, engine=engine), filter_reference(network, planes, 0, 10))
+
+
+def random_convolution(name, read, inputs, size, seed):
+    """Create a padded convolution to one byte, `size` x `size`."""
+    weight = np.random.default_rng(seed).integers(-30, 31, (1, inputs, size, size)).astype(np.int8)
+    values = {"pad": 1, "groups": 1, "skip": 0, "low": -128, "high": 127}
+    tensors = {"weight": weight, "bias": np.full(1, 9, np.int32), "shift": np.full(1, 6, np.int8)}
+    return Node(name, "conv", (read,), values, tensors)
+
+
+def output(name, read, crop=0):
+    return Node(name, "output", (read, f"rec_{name}"), {"crop": crop, "fraction": 16}, {"gain": np.full(1, 64, np.int16)})
+
+
+@pytest.mark.parametrize("engine", engine_params(FAST_ENGINES))
+def test_an_output_can_be_complete_before_the_rows(engine):
+    nodes = (
+        *(Node(name, "plane") for name in ("rec_y", "rec_u", "rec_v")),
+        random_convolution("a", "rec_y", 1, 3, 0),
+        output("y", "a"),
+        Node("cells", "unshuffle", ("a",), {"factor": 2}),
+        random_convolution("b", "cells", 4, 3, 1),
+        output("u", "b"),
+        output("v", "b"),
+    )
+    network = IntegerNetwork(Graph(nodes), 10, 8)
+    planes = random_picture_planes(network, 18, 26)
+    assert_same_samples(filter_exactly(network, planes, engine=engine), filter_reference(network, planes, 37, 10))
+
+
+def test_a_cropped_tensor_that_is_padded_is_not_computed_in_rows():
+    nodes = (
+        Node("rec_y", "plane"),
+        random_convolution("a", "rec_y", 1, 3, 0),
+        Node("k", "crop", ("a",), {"size": 2}),
+        random_convolution("b", "k", 1, 3, 1),
+        output("y", "b", 2),
+    )
+    network = IntegerNetwork(Graph(nodes), 10, 8)
+    planes = random_integers(network, 18, 26)
+    expected = run_reference(network, planes, 37, 10)
+    for engine in engines(network):
+        assert_same_samples(build_engine(network, engine)(float_tensors(planes), 37, 10), expected)
+    with pytest.raises(ModelError, match="node 'b' pads a cropped tensor"):
+        RowNetwork(network, "plain")
