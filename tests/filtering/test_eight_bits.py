@@ -255,23 +255,26 @@ from codecnn.filtering.integer import check_planes, instruction_set, md5_of
 from tests.helpers.integer_zoo import filter_exactly, formula_eight
 
 network = formula_eight("low_cost_17")
-print(instruction_set(), md5_of(filter_exactly(network, check_planes(network))))
+samples = filter_exactly(network, check_planes(network), engine=f"int8-{instruction_set()}")
+print(instruction_set(), md5_of(samples))
 """
 
 
 @pytest.mark.parametrize(
-    ("limit", "pytorch", "instructions"),
+    ("limits", "instructions"),
     [
-        ("AVX2", "avx2", "plain"),
-        ("AVX512_CORE", "default", "plain"),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, "plain"),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "ATEN_CPU_CAPABILITY": "default"}, "plain"),
         pytest.param(
-            "AVX512_CORE_VNNI", "default", "avx512_vnni", marks=instruction_set_params(["avx512_vnni"])[0].marks
+            {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "ATEN_CPU_CAPABILITY": "default"},
+            "avx512_vnni",
+            marks=instruction_set_params(["avx512_vnni"])[0].marks,
         ),
+        ({"NUMBA_CPU_FEATURES": "-avx,-avx2,-avx512f"}, "plain"),
     ],
 )
-def test_a_limited_processor_computes_the_same_samples(limit, pytorch, instructions):
-    """ONEDNN_MAX_CPU_ISA, which limits oneDNN, limits the row engine as well."""
-    limits = {"ONEDNN_MAX_CPU_ISA": limit, "ATEN_CPU_CAPABILITY": pytorch}
+def test_a_limited_processor_computes_the_same_samples(limits, instructions):
+    """ONEDNN_MAX_CPU_ISA, which limits oneDNN, and the settings of numba limit the row engine as well."""
     run = subprocess.run(
         [sys.executable, "-c", OTHER_PROCESSOR],
         env=os.environ | limits,
@@ -413,7 +416,9 @@ def random_convolution(name, read, inputs, size, seed):
 
 
 def output(name, read, crop=0):
-    return Node(name, "output", (read, f"rec_{name}"), {"crop": crop, "fraction": 16}, {"gain": np.full(1, 64, np.int16)})
+    return Node(
+        name, "output", (read, f"rec_{name}"), {"crop": crop, "fraction": 16}, {"gain": np.full(1, 64, np.int16)}
+    )
 
 
 @pytest.mark.parametrize("engine", engine_params(FAST_ENGINES))
