@@ -57,7 +57,7 @@ print(search_motion(picture, np.roll(picture, (3, -9), (0, 1)), 8).tolist())
 """
 
 
-def test_code_for_a_processor_without_avx_finds_the_same_vectors():
+def test_code_for_a_processor_without_avx_finds_the_same_vectors(tmp_path):
     with_avx, without = (
         subprocess.run(
             [sys.executable, "-c", LIMITED],
@@ -66,7 +66,7 @@ def test_code_for_a_processor_without_avx_finds_the_same_vectors():
             capture_output=True,
             text=True,
         )
-        for limits in ({}, {"NUMBA_CPU_FEATURES": "-avx,-avx2,-avx512f"})
+        for limits in ({}, {"NUMBA_CPU_FEATURES": "-avx,-avx2,-avx512f", "NUMBA_CACHE_DIR": str(tmp_path)})
     )
     assert with_avx.stdout.startswith("[[["), with_avx.stderr
     assert without.stdout == with_avx.stdout, without.stderr
