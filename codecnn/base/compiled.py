@@ -28,9 +28,15 @@ _log = logging.getLogger(__name__)
 
 @functools.cache
 def processor_features() -> dict[str, bool]:
-    """Return the features of the processor that code is compiled for, by LLVM's names."""
-    is_host = platform.machine() in ("x86_64", "AMD64") and numba.config.CPU_NAME is None  # type: ignore[attr-defined]
-    return dict(llvmlite.binding.get_host_cpu_features()) if is_host else {}
+    """Return the features of the processor that code is compiled for, by LLVM's names.
+
+    There are none on other machines than x86-64, and none if numba's environment variables choose the processor or its
+    features (NUMBA_CPU_NAME, NUMBA_CPU_FEATURES, NUMBA_ENABLE_AVX=0).
+    """
+    config: Any = numba.config
+    is_host = config.CPU_NAME is None and config.CPU_FEATURES is None and config.ENABLE_AVX
+    is_x86 = platform.machine() in ("x86_64", "AMD64")
+    return dict(llvmlite.binding.get_host_cpu_features()) if is_x86 and is_host else {}
 
 
 class _PartLibrary(JITCodeLibrary):

@@ -255,23 +255,26 @@ from codecnn.filtering.integer import check_planes, instruction_set, md5_of
 from tests.helpers.integer_zoo import filter_exactly, formula_eight
 
 network = formula_eight("low_cost_17")
-print(instruction_set(), md5_of(filter_exactly(network, check_planes(network))))
+samples = filter_exactly(network, check_planes(network), engine=f"int8-{instruction_set()}")
+print(instruction_set(), md5_of(samples))
 """
 
 
 @pytest.mark.parametrize(
-    ("limit", "pytorch", "instructions"),
+    ("limits", "instructions"),
     [
-        ("AVX2", "avx2", "plain"),
-        ("AVX512_CORE", "default", "plain"),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}, "plain"),
+        ({"ONEDNN_MAX_CPU_ISA": "AVX512_CORE", "ATEN_CPU_CAPABILITY": "default"}, "plain"),
         pytest.param(
-            "AVX512_CORE_VNNI", "default", "avx512_vnni", marks=instruction_set_params(["avx512_vnni"])[0].marks
+            {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_VNNI", "ATEN_CPU_CAPABILITY": "default"},
+            "avx512_vnni",
+            marks=instruction_set_params(["avx512_vnni"])[0].marks,
         ),
+        ({"NUMBA_CPU_FEATURES": "-avx,-avx2,-avx512f"}, "plain"),
     ],
 )
-def test_a_limited_processor_computes_the_same_samples(limit, pytorch, instructions):
-    """ONEDNN_MAX_CPU_ISA, which limits oneDNN, limits the row engine as well."""
-    limits = {"ONEDNN_MAX_CPU_ISA": limit, "ATEN_CPU_CAPABILITY": pytorch}
+def test_a_limited_processor_computes_the_same_samples(limits, instructions):
+    """ONEDNN_MAX_CPU_ISA, which limits oneDNN, and the settings of numba limit the row engine as well."""
     run = subprocess.run(
         [sys.executable, "-c", OTHER_PROCESSOR],
         env=os.environ | limits,
@@ -402,3 +405,50 @@ def test_a_tensor_can_be_multiplied_and_added_at_once(engine):
     network = IntegerNetwork(Graph(nodes), 10, 8)
     planes = {"rec_y": np.random.default_rng(0).integers(0, 1024, (30, 30)).astype(np.uint16)}
     assert_same_samples(filter_exactly(network, planes, 0, engine=engine), filter_reference(network, planes, 0, 10))
+
+
+def random_convolution(name, read, inputs, size, seed):
+    """Create a padded convolution to one byte, `size` x `size`."""
+    weight = np.random.default_rng(seed).integers(-30, 31, (1, inputs, size, size)).astype(np.int8)
+    values = {"pad": 1, "groups": 1, "skip": 0, "low": -128, "high": 127}
+    tensors = {"weight": weight, "bias": np.full(1, 9, np.int32), "shift": np.full(1, 6, np.int8)}
+    return Node(name, "conv", (read,), values, tensors)
+
+
+def output(name, read, crop=0):
+    return Node(
+        name, "output", (read, f"rec_{name}"), {"crop": crop, "fraction": 16}, {"gain": np.full(1, 64, np.int16)}
+    )
+
+
+@pytest.mark.parametrize("engine", engine_params(FAST_ENGINES))
+def test_an_output_can_be_complete_before_the_rows(engine):
+    nodes = (
+        *(Node(name, "plane") for name in ("rec_y", "rec_u", "rec_v")),
+        random_convolution("a", "rec_y", 1, 3, 0),
+        output("y", "a"),
+        Node("cells", "unshuffle", ("a",), {"factor": 2}),
+        random_convolution("b", "cells", 4, 3, 1),
+        output("u", "b"),
+        output("v", "b"),
+    )
+    network = IntegerNetwork(Graph(nodes), 10, 8)
+    planes = random_picture_planes(network, 18, 26)
+    assert_same_samples(filter_exactly(network, planes, engine=engine), filter_reference(network, planes, 37, 10))
+
+
+def test_a_cropped_tensor_that_is_padded_is_not_computed_in_rows():
+    nodes = (
+        Node("rec_y", "plane"),
+        random_convolution("a", "rec_y", 1, 3, 0),
+        Node("k", "crop", ("a",), {"size": 2}),
+        random_convolution("b", "k", 1, 3, 1),
+        output("y", "b", 2),
+    )
+    network = IntegerNetwork(Graph(nodes), 10, 8)
+    planes = random_integers(network, 18, 26)
+    expected = run_reference(network, planes, 37, 10)
+    for engine in engines(network):
+        assert_same_samples(build_engine(network, engine)(float_tensors(planes), 37, 10), expected)
+    with pytest.raises(ModelError, match="node 'b' pads a cropped tensor"):
+        RowNetwork(network, "plain")

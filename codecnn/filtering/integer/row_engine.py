@@ -84,7 +84,8 @@ class RowNetwork(FastNetwork):
             name: find_sources(network.graph, name) for name, stored in self.stored.items() if stored.lag is None
         }
         read = {source.name for sources in self.sources.values() for source in sources}
-        self.front = needed_nodes(plan.front, read.union(*(node.inputs for node in self.behind)))
+        read.update(network.graph.outputs, *(node.inputs for node in self.behind))
+        self.front = needed_nodes(plan.front, read)
         self.margin = max(-step.above[1] for step in self.steps)
         self.rings = self._ring_rows()
         self.modulations = {

@@ -7,6 +7,9 @@ With inputs d0 to d3 of a pair and weights g0, g1, g2 of three columns, twice th
 
 in integers. The processor subtracts beside the products, which other units multiply. Lavin and Gray, "Fast Algorithms
 for Convolutional Neural Networks", CVPR 2016.
+
+The sums are exact: `RowPlan` takes pairs only where the factors of inputs and weights fit into 16 bits. Partial sums
+may wrap around at 32 bits; twice a sum, at most 2^25, does not, and as an even number it is a float32.
 """
 
 from typing import Any

@@ -235,6 +235,8 @@ class RowPlan:
         last = modulated or node
         kernel = node.tensors["weight"].shape[2:] if node.op == "conv" else (1, 1)
         above, left = (-(size // 2) if node.values.get("pad", 1) else 0 for size in kernel)
+        if (above, left) != (0, 0) and any(piece.crop for piece in reads):
+            raise ModelError(f"node {node.name!r} pads a cropped tensor")  # the rows hold numbers where it has zeros
         lags = [self._lag(piece, above + kernel[0] - 1) for piece in reads]
         lag = max([*lags, *(self._lag(piece, 0) for piece in added_pieces)])
         self.pieces[last.name] = (Piece(last.name, 0, self.network.graph.extents[last.name].channels),)

@@ -1,5 +1,10 @@
 """Sums of squared differences in vector operations against the plain form."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numba
 import numpy as np
 import pytest
@@ -41,3 +46,27 @@ def test_vectors_and_plain_form_agree(size, count, vector, plain, dtype, peak):
     black, white = np.zeros((size, size), dtype), np.full((size, size * count), peak, dtype)
     largest = size * size * peak * peak
     assert compiled(black, 0, size, white, 0, size * count) == (largest if count == 1 else (largest, largest))
+
+
+LIMITED = """
+import numpy as np
+from codecnn.pictures.motion import search_motion
+
+picture = np.random.default_rng(0).integers(0, 256, (40, 56)).astype(np.uint8)
+print(search_motion(picture, np.roll(picture, (3, -9), (0, 1)), 8).tolist())
+"""
+
+
+def test_code_for_a_processor_without_avx_finds_the_same_vectors(tmp_path):
+    with_avx, without = (
+        subprocess.run(
+            [sys.executable, "-c", LIMITED],
+            env=os.environ | limits,
+            cwd=Path(__file__).parents[3],
+            capture_output=True,
+            text=True,
+        )
+        for limits in ({}, {"NUMBA_CPU_FEATURES": "-avx,-avx2,-avx512f", "NUMBA_CACHE_DIR": str(tmp_path)})
+    )
+    assert with_avx.stdout.startswith("[[["), with_avx.stderr
+    assert without.stdout == with_avx.stdout, without.stderr
