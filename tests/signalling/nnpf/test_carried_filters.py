@@ -92,7 +92,7 @@ def test_a_stream_without_filters_is_filtered_with_chosen_weights(run, streams, 
     out = tmp_path / "out.y4m"
     status, _, text = run("filter", "-i", streams["hevc_open"], "-o", out)
     assert status == 0
-    assert "low_cost_17.hevc" in text
+    assert "low_cost_yuv_17.hevc_video_mc" in text
     carrying = tmp_path / "carrying.265"
     assert run("nnpf", "write", streams["hevc_open"], "-m", yuv_weights, "-o", carrying)[0] == 0
     status, _, text = run("filter", "-i", carrying, "-o", out)
