@@ -70,7 +70,7 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
 }
 
 _COLOUR: dict[tuple[str, Content], dict[Effort, str]] = {
-    (codec, "video"): {effort: f"low_cost_yuv_17.{codec}_video_mc" for effort in ("normal", "best")}
+    (codec, "video"): dict.fromkeys(("normal", "best"), f"low_cost_yuv_17.{codec}_video_mc")
     for codec in ("hevc", "avc")
 }
 """Weights that take their place where chroma is 4:2:0, which they filter too.
