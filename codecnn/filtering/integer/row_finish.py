@@ -1,4 +1,4 @@
-"""How the row engine turns sums into a stored tensor, as LLVM code.
+"""LLVM code that turns the sums of the row engine into a stored tensor.
 
 `RowOutput` emits code for four pixels (`PIXELS_PER_VECTOR`) of sixteen channels: scale and bias, a tensor to add,
 rounding, a modulation, saturation, store. `row_sums` emits it for sums that are still in registers;
