@@ -198,7 +198,7 @@ def _filter_with(
         if not isinstance(output, ContainerOutput) or output.missing:
             auxiliary = auxiliary_sources(filter_, video, options, stack)
             if options.original is None:
-                filter_video(filter_, video, qps, output, beside=auxiliary, progress=report)
+                filter_video(filter_, video, qps, output, beside=auxiliary, flat_chroma=False, progress=report)
             else:
                 # With `frames`, the original may have more pictures than are filtered.
                 originals = open_like(Path(options.original), video.format).select(frames=options.frames)

@@ -18,7 +18,7 @@ from codecnn.base.choices import Decisions as Decisions
 from codecnn.base.errors import ConfigError
 from codecnn.base.planes import MAX_QP
 from codecnn.filtering.decisions import Decision, decide_picture
-from codecnn.filtering.planes import NO_PLANES, PictureFilter, Planes, PlaneSource, round_samples
+from codecnn.filtering.planes import NO_PLANES, PictureFilter, Planes, PlaneSource, components, round_samples
 from codecnn.models.graph import Array
 from codecnn.pictures.files import ContainerOutput, Picture, Video, VideoWriter, create_video, forget_pages
 
@@ -121,6 +121,7 @@ def filter_video(
     output: Path | str | ContainerOutput,
     *,
     beside: PlaneSource | None = None,
+    flat_chroma: bool = True,
     progress: PicturesDone | None = None,
 ) -> None:
     """Filter every picture of a video into a file of the same format.
@@ -134,6 +135,7 @@ def filter_video(
         output: File to write: Y4M if its suffix says so, else raw YUV; or a container, whose missing segments are
             written.
         beside: Source of the auxiliary planes that the network declares.
+        flat_chroma: Whether chroma of a single value is filtered; else it stays, and with it black-and-white video.
         progress: Called with the number of pictures that are done.
 
     Raises:
@@ -152,6 +154,13 @@ def filter_video(
                     continue
                 qp = qps[0] if len(qps) == 1 else qps[number]
                 samples = chosen.samples(picture, qp, beside(number) if beside else NO_PLANES)
+                if not flat_chroma:
+                    planes = components(picture)
+                    samples = {
+                        name: values
+                        for name, values in samples.items()
+                        if name == "y" or (planes[name] != planes[name][0, 0]).any()
+                    }
                 finish(number, picture, partial(round_samples, picture, samples))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import codecnn
 from codecnn.base.errors import ConfigError, FormatError
 from codecnn.codec import read_blocks
 from codecnn.filtering import FloatFilter, auxiliary_planes, decide_video, filter_candidates, filter_video, stream_qps
@@ -316,6 +317,28 @@ def test_a_decision_that_fails_in_the_second_thread_is_raised(decoded, tmp_path)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux: it reads /proc")
+def test_the_command_leaves_chroma_of_one_value(tmp_path):
+    planes = [
+        np.random.default_rng(0).integers(90, 160, size, dtype=np.uint8) for size in ((64, 64), (32, 32), (32, 32))
+    ]
+    planes[1][:] = 128
+    path = tmp_path / "in_64x64_8bit.yuv"
+    path.write_bytes(b"".join(plane.tobytes() for plane in planes))
+    with open_video(path) as video:
+        filter_video(codecnn.load_filter("low_cost_yuv_17"), video, [37], tmp_path / "network_64x64_8bit.yuv")
+    codecnn.filter(path, tmp_path / "command_64x64_8bit.yuv", model="low_cost_yuv_17", qp=37, exact=False)
+    with (
+        open_video(tmp_path / "network_64x64_8bit.yuv") as network,
+        open_video(tmp_path / "command_64x64_8bit.yuv") as command,
+    ):
+        by_network, by_command = network[0], command[0]
+    assert (by_network.u != 128).any()
+    assert (by_command.u == 128).all()
+    for plane, of_network, decoded in zip(by_command.planes[::2], by_network.planes[::2], planes[::2], strict=True):
+        assert (plane == of_network).all()
+        assert (plane != decoded).any()
+
+
 def test_pages_that_were_read_can_be_released(tmp_path):
     def resident():
         return int(re.search(r"RssFile:\s+(\d+)", Path("/proc/self/status").read_text())[1])
