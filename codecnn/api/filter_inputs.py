@@ -14,7 +14,7 @@ from codecnn.base.errors import ConfigError
 if TYPE_CHECKING:
     from codecnn.api.filter_options import FilterOptions
     from codecnn.codec import StreamQps
-    from codecnn.filtering import NetworkFilter, PictureFilter, PlaneSource
+    from codecnn.filtering import JoinedFilter, NetworkFilter, PictureFilter, PlaneSource
     from codecnn.models import Card
     from codecnn.pictures.files import Carrier, ContainerOutput, Video
 
@@ -93,7 +93,9 @@ def open_output(
     return ContainerOutput(output, video.format, len(video), encoding, identity, carrier, video.tags)
 
 
-def network_qps(options: "FilterOptions", filter_: "NetworkFilter", video: "Video", chosen: bool) -> "StreamQps":
+def network_qps(
+    options: "FilterOptions", filter_: "NetworkFilter | JoinedFilter", video: "Video", chosen: bool
+) -> "StreamQps":
     """Return the QPs that the network takes, from the option or from the stream.
 
     Where neither has one, it is assumed for weights that codecnn chose, and an error for others.
@@ -155,7 +157,7 @@ def fitting_notes(options: "FilterOptions", card: "Card", qps: Sequence[int], pi
     if codec is not None and options.model is not None:
         fit = choose_weights(source)
         note = other_codec(card, codec) or other_content(card, fit.content)
-        notes += [] if note is None else [f"{note}; without -m codecnn takes {fit.weights}"]
+        notes += [] if note is None else [f"{note}; without -m codecnn takes {fit}"]
     if options.frames is not None and pictures < options.frames:
         notes.append(f"{source} has {pictures} pictures, fewer than the {options.frames} asked for")
     return notes

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from codecnn.base.parts import extension, find_extension
 
 if TYPE_CHECKING:
     from codecnn.base.runtime import Runtime
-    from codecnn.filtering import Choice
+    from codecnn.filtering import Choice, JoinedFilter, NetworkFilter
     from codecnn.pictures.files import ContainerOutput
 
 _POLL_SECONDS = 1.0
@@ -46,7 +47,7 @@ class FilteredFile:
         decisions: With an original, what was decided, as `codecnn.filtering.count_decisions` returns it; else None.
         notes: Sentences about QPs and codecs that the network was not trained for.
         runtime: How the network was computed.
-        weights: Name of the weights; None for filters that the stream carries.
+        weights: Names of the weights; None for filters that the stream carries.
         reason: Why codecnn chose them; None if they were named.
         qps: QP that the network took, of all pictures or of each; empty if it takes none.
         qp_source: Where the QPs come from, e.g. "crf 28 of x265".
@@ -148,18 +149,10 @@ def _filter_with(
         choice: Why they were chosen; None if the user named them.
         share: (i, n): filter every n-th segment of a container from the i-th on, and do not join them.
     """
-    from codecnn.filtering import count_decisions, decide_video, filter_video, load_filter, write_decisions
-    from codecnn.models import pick_device
+    from codecnn.filtering import count_decisions, decide_video, filter_video, write_decisions
     from codecnn.pictures.files import ContainerOutput, open_like
 
-    filter_ = load_filter(
-        model,
-        exact=options.exact,
-        precision=options.precision,
-        device=pick_device(options.device),
-        tile=options.tile,
-        memory=options.memory,
-    )
+    filter_ = _load(options, model, None if choice is None else choice.chroma)
     if options.update is not None:
         filter_ = extension("signalling.apply_update")(filter_, options.update, str(model))
     with ExitStack() as segments, ExitStack() as stack:
@@ -227,12 +220,28 @@ def _filter_with(
             counts,
             tuple(notes),
             filter_.runtime,
-            weights=str(model) if choice is not None else Path(model).name.removesuffix(".safetensors"),
+            weights=str(choice) if choice is not None else Path(model).name.removesuffix(".safetensors"),
             reason=None if choice is None else choice.reason,
             qps=tuple(qps) if takes_qp else (),
             qp_source=None if chosen is None else chosen.source,
             seconds_per_picture=pace.seconds,
         )
+
+
+def _load(options: FilterOptions, model: Path | str, chroma: str | None) -> "NetworkFilter | JoinedFilter":
+    """Load weights, and beside them those that filter chroma."""
+    from codecnn.filtering import JoinedFilter, load_filter
+    from codecnn.models import pick_device
+
+    load = partial(
+        load_filter,
+        exact=options.exact,
+        precision=options.precision,
+        device=pick_device(options.device),
+        tile=options.tile,
+        memory=options.memory,
+    )
+    return load(model) if chroma is None else JoinedFilter(load(model), load(chroma))
 
 
 def _without_jobs(options: FilterOptions, output: "Path | ContainerOutput") -> str | None:

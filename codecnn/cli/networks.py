@@ -148,7 +148,7 @@ def _show_candidates(stream: Path, shipped: "list[ShippedWeights]", as_json: boo
     choices = candidates(stream)
     tests = {weights.full_name: weights.card.test for weights in shipped}
     rates = {name: None if test is None else test.luma[1] for name, test in tests.items()}
-    times = time_weights(stream, dict.fromkeys(choice.weights for choice in choices.values()))
+    times = time_weights(stream, dict.fromkeys(name for choice in choices.values() for name in choice.names))
     if as_json:
         seconds = dict(times)
         print_json(
@@ -156,18 +156,21 @@ def _show_candidates(stream: Path, shipped: "list[ShippedWeights]", as_json: boo
                 {
                     "effort": effort,
                     "weights": choice.weights,
+                    "chroma": choice.chroma,
                     "reason": choice.reason,
                     "bd_rate": rates[choice.weights],
-                    "seconds_per_1080p_picture": seconds[choice.weights],
+                    "seconds_per_1080p_picture": sum(seconds[name] for name in choice.names),
                 }
                 for effort, choice in choices.items()
             ]
         )
         return
-    table = Table("effort", "weights", "BD-rate Y of its test, %", box=None)
+    with_chroma = {weights.full_name for weights in shipped if "rec_u" in weights.card.options["planes"]}
+    table = Table("effort", "weights", "chroma", "BD-rate Y of its test, %", box=None)
     for effort, choice in choices.items():
         rate = rates[choice.weights]
-        table.add_row(effort, choice.weights, "not tested" if rate is None else f"{rate:+.2f}")
+        chroma = choice.chroma or ("by the same" if choice.weights in with_chroma else "stays")
+        table.add_row(effort, choice.weights, chroma, "not tested" if rate is None else f"{rate:+.2f}")
     print_table(table)
     for reason in dict.fromkeys(choice.reason for choice in choices.values()):
         efforts = ", ".join(effort for effort, choice in choices.items() if choice.reason == reason)
@@ -175,7 +178,7 @@ def _show_candidates(stream: Path, shipped: "list[ShippedWeights]", as_json: boo
     # Measuring takes seconds, so each time is printed when it is known.
     out.print("Seconds for a picture of 1920x1080 on this machine, without decoding:")
     for name, each in times:
-        out.print(f"  {name:26} {each:.2g}", markup=False, highlight=False)
+        out.print(f"  {name:28} {each:.2g}", markup=False, highlight=False)
 
 
 def _facts(weights: "ShippedWeights") -> dict[str, Any]:

@@ -16,6 +16,7 @@ from .decisions import write_decisions as write_decisions
 from .function_filter import FunctionFilter as FunctionFilter
 from .function_filter import function_name as function_name
 from .graph_filter import GraphFilter as GraphFilter
+from .joined_filter import JoinedFilter as JoinedFilter
 from .keys import filter_key as filter_key
 from .keys import user_network as user_network
 from .load import Precision as Precision

@@ -69,14 +69,10 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
     },
 }
 
-_COLOUR: dict[tuple[str, Content], dict[Effort, str]] = {
-    (codec, "video"): dict.fromkeys(("normal", "best"), f"low_cost_yuv_17.{codec}_video_mc")
-    for codec in ("hevc", "avc")
+_COLOUR: dict[tuple[str, Content], str] = {
+    (codec, "video"): f"low_cost_yuv_17.{codec}_video_mc" for codec in ("hevc", "avc")
 }
-"""Weights that take their place where chroma is 4:2:0, which they filter too.
-
-There are none of 75 kMAC/pixel: those for luma alone gain less in the mean (6 Y + U + V) / 8.
-"""
+"""Weights that also filter 4:2:0 chroma: alone at effort normal, beside those for luma at effort best."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +83,21 @@ class Choice:
         weights: Name of shipped weights.
         reason: What the stream is, and for what the weights were trained, in words.
         content: Kind of the pictures.
+        chroma: Name of the weights that filter chroma; None if it is filtered by `weights`, or not at all.
     """
 
     weights: str
     reason: str
     content: Content
+    chroma: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all weights."""
+        return (self.weights,) if self.chroma is None else (self.weights, self.chroma)
+
+    def __str__(self) -> str:
+        return self.weights if self.chroma is None else f"{self.weights}, chroma {self.chroma}"
 
 
 def choose_weights(path: Path, effort: Effort = "normal") -> Choice:
@@ -116,10 +122,10 @@ def candidates(path: Path) -> dict[Effort, Choice]:
         return {effort: Choice(weights, reason, ASSUMED[1]) for effort, weights in _WEIGHTS[ASSUMED].items()}
     content = stream_content(path)
     source = codec if (codec, content) in _WEIGHTS else _BORROWED[codec]
-    by_effort = _WEIGHTS[source, content]
+    by_effort, chroma = _WEIGHTS[source, content], None
     colour = _COLOUR.get((source, content))
     if colour is not None and probe_stream(path).format.chroma == "420":
-        by_effort = by_effort | colour
+        by_effort, chroma = by_effort | {"normal": colour}, colour
     choices: dict[Effort, Choice] = {}
     for effort, weights in by_effort.items():
         reason = f"{STANDARD_NAMES[codec]} {'all intra' if content == 'intra' else 'video'}"
@@ -127,7 +133,7 @@ def candidates(path: Path) -> dict[Effort, Choice]:
         if trained != codec:
             name, other = STANDARD_NAMES[codec], STANDARD_NAMES[trained]
             reason += f": no weights are trained for {name}; those for {other} gain most on it"
-        choices[effort] = Choice(weights, reason, content)
+        choices[effort] = Choice(weights, reason, content, chroma if effort == "best" else None)
     return choices
 
 
@@ -167,8 +173,8 @@ def served_codecs(weights: str) -> list[str]:
     for codec in STREAM_CODECS:
         for content in contents:
             source = codec if (codec, content) in _WEIGHTS else _BORROWED[codec]
-            by_effort, colour = _WEIGHTS[source, content], _COLOUR.get((source, content), {})
-            codecs += [codec] if weights in (*by_effort.values(), *colour.values()) else []
+            chosen = (*_WEIGHTS[source, content].values(), _COLOUR.get((source, content)))
+            codecs += [codec] if weights in chosen else []
     return list(dict.fromkeys(codecs))
 
 

@@ -9,6 +9,7 @@ from codecnn.base.fingerprint import fingerprint, weights_sha256
 from codecnn.filtering.function_filter import FunctionFilter
 from codecnn.filtering.graph_filter import GraphFilter
 from codecnn.filtering.integer import ExactFilter
+from codecnn.filtering.joined_filter import JoinedFilter
 from codecnn.filtering.network_filter import FloatFilter, NetworkFilter
 from codecnn.filtering.planes import PictureFilter
 from codecnn.models.graph import Graph
@@ -31,6 +32,8 @@ def filter_key(filter_: PictureFilter, key: str | None = None) -> str:
     Raises:
         ConfigError: The filter needs a key, since not all that decides its samples can be read.
     """
+    if isinstance(filter_, JoinedFilter):
+        return sha256_json([filter_key(filter_.luma, key), filter_key(filter_.chroma, key)])
     facts: dict[str, Any] = {"filter": type(filter_).__name__, "runtime": {}, "card": {}}
     if isinstance(filter_, NetworkFilter):
         facts |= {"runtime": filter_.runtime.cache_key(), "card": dict(filter_.card)}

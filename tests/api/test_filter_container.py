@@ -36,6 +36,18 @@ def test_pictures_are_those_of_a_file_of_pictures(video: Path, tmp_path: Path) -
         assert all(np.array_equal(a, b) for a, b in zip(ours.planes, plain.planes, strict=True))
 
 
+def test_the_best_filters_luma_and_chroma_with_two_networks(video: Path, tmp_path: Path) -> None:
+    names = ["low_cost_75.avc_video_mc", "low_cost_yuv_17.avc_video_mc"]
+    result = codecnn.filter(video, tmp_path / "best.y4m", effort="best", frames=3)
+    assert result.weights == "{}, chroma {}".format(*names)
+    for name in names:
+        codecnn.filter(video, tmp_path / f"{name}.y4m", model=name, frames=3)
+    luma, chroma = (codecnn.open_video(tmp_path / f"{name}.y4m") for name in names)
+    for best, y, uv in zip(codecnn.open_video(tmp_path / "best.y4m"), luma, chroma, strict=True):
+        assert np.array_equal(best.y, y.y)
+        assert all(map(np.array_equal, best.planes[1:], uv.planes[1:]))
+
+
 def test_effort_and_weights_exclude_each_other(video: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--effort chooses the weights, and -m names low_cost_5: leave out one"):
         codecnn.filter(video, tmp_path / "out.mkv", model="low_cost_5", effort="fast")
