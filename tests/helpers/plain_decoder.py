@@ -38,6 +38,7 @@ with without_compilation():
     from codecnn.vvc.decoder import (  # noqa: F401
         alf,
         block_state,
+        cells,
         coding_units,
         cross_component,
         deblocking,
@@ -118,7 +119,7 @@ def empty_frame(bit_depth):
     pic.width = pic.height = pic.stride[0] = SIDE
     pic.bit_depth, pic.ctb_log2_size_y, current.region, pic.pred[0] = bit_depth, 7, 1, SIDE * SIDE
     pic.log2_transform_range, pic.max_tb_size_y = 15, 64
-    known = np.zeros((SIDE // 4, SIDE // 4), rc.BLOCK_CELL)
+    known = np.zeros((SIDE // 4, SIDE // 4), cells.BLOCK_CELL)
     known.view(np.int32)[...] = 1
     return fr.Frame(
         pic=pic,
@@ -134,7 +135,7 @@ def empty_frame(bit_depth):
         motion=no_motion(SIDE // 4, SIDE // 4),
         references=np.zeros(1, np.uint16),
         fetched=np.zeros(rc.INTER_BLOCK, np.uint16),
-        collocated=np.zeros((1, 1), rc.COLLOCATED_CELL),
+        collocated=np.zeros((1, 1), cells.COLLOCATED_CELL),
     )
 
 

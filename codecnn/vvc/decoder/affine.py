@@ -1,10 +1,11 @@
 """Affine motion: inherited control points and vectors of subblocks (H.266 clauses 8.5.5.5, 8.5.5.9)."""
 
 from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder.cells import MotionCell, int64
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.motion_candidates import inter_at, store_block
 from codecnn.vvc.decoder.motion_prediction import rounded
-from codecnn.vvc.decoder.records import KIND_AFFINE, MotionCell, int64
+from codecnn.vvc.decoder.records import KIND_AFFINE
 from codecnn.vvc.syntax import log2
 from codecnn.vvc.syntax.log import MotionVector
 

@@ -2,6 +2,7 @@
 
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder.affine import affine_at, inherit_points, store_affine
+from codecnn.vvc.decoder.cells import MotionCell, int64
 from codecnn.vvc.decoder.frame import Frame, coding_unit
 from codecnn.vvc.decoder.motion_candidates import same_picture
 from codecnn.vvc.decoder.motion_prediction import (
@@ -11,7 +12,6 @@ from codecnn.vvc.decoder.motion_prediction import (
     spatial_vector,
     wrapped,
 )
-from codecnn.vvc.decoder.records import MotionCell, int64
 from codecnn.vvc.decoder.temporal_motion import temporal_vector
 from codecnn.vvc.syntax.log import MotionVector
 

@@ -11,13 +11,14 @@ from numba import carray  # type: ignore[attr-defined]
 
 from codecnn.base.compiled import COMPILED, compiled, compiled_entry, pointer, source_digest
 from codecnn.vvc.decoder.block_state import store_chroma_block, store_luma_block, store_unit
+from codecnn.vvc.decoder.cells import BLOCK_CELL, COLLOCATED_CELL, MOTION_CELL
 from codecnn.vvc.decoder.cross_component import predict_from_luma
 from codecnn.vvc.decoder.frame import LEVEL_SCALE, Frame, clip, coding_unit, transform_unit
 from codecnn.vvc.decoder.inter_prediction import predict_inter_unit
 from codecnn.vvc.decoder.intra_prediction import predict, predict_by_matrix
 from codecnn.vvc.decoder.luma_mapping import chroma_scale, scale_residual
 from codecnn.vvc.decoder.motion import derive_motion
-from codecnn.vvc.decoder.records import BLOCK_CELL, COLLOCATED_CELL, FAULT_BLOCK_VECTOR, MOTION_CELL
+from codecnn.vvc.decoder.records import FAULT_BLOCK_VECTOR
 from codecnn.vvc.decoder.references import mark
 from codecnn.vvc.decoder.residual import (
     add_residual,

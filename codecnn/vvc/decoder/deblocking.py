@@ -12,18 +12,9 @@ from codecnn.base.records import Array, Record, Records, record_dtype
 from codecnn.vvc.decoder import block_state as bk
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder.borrowed import borrowed_records, borrowed_samples
+from codecnn.vvc.decoder.cells import BLOCK_CELL, EDGE, MOTION_CELL, BlockCell, Edge, MotionCell, int64
 from codecnn.vvc.decoder.edge_filters import Samples, adapted_qp, filter_chroma, filter_luma
-from codecnn.vvc.decoder.records import (
-    BLOCK_CELL,
-    EDGE,
-    MOTION_CELL,
-    BlockCell,
-    Edge,
-    MotionCell,
-    PictureValues,
-    SliceValues,
-    int64,
-)
+from codecnn.vvc.decoder.records import PictureValues, SliceValues
 from codecnn.vvc.syntax import state as st
 
 

@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder.cells import Edge, int64
 from codecnn.vvc.decoder.frame import clip
-from codecnn.vvc.decoder.records import Edge, PictureValues, int64
+from codecnn.vvc.decoder.records import PictureValues
 
 Ints = npt.NDArray[np.int64]
 Samples = npt.NDArray[np.int32]

@@ -7,12 +7,10 @@ import numpy as np
 from codecnn.base.errors import FormatError
 from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.cells import BLOCK_CELL, COLLOCATED_CELL, MOTION_CELL
 from codecnn.vvc.decoder.plane_memory import PlaneMemory
 from codecnn.vvc.decoder.records import (
-    BLOCK_CELL,
-    COLLOCATED_CELL,
     INTER_BLOCK,
-    MOTION_CELL,
     Candidates,
     InterUnit,
     PictureValues,

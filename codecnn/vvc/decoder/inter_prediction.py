@@ -5,6 +5,7 @@
 
 from codecnn.base.compiled import compiled
 from codecnn.base.records import Array
+from codecnn.vvc.decoder.cells import MotionCell, int64
 from codecnn.vvc.decoder.combined import add_intra
 from codecnn.vvc.decoder.frame import Frame, clip
 from codecnn.vvc.decoder.geometric import predict_geometric
@@ -12,14 +13,7 @@ from codecnn.vvc.decoder.interpolation import interpolate
 from codecnn.vvc.decoder.interpolation_filters import AFFINE, HALF_SAMPLE, REGULAR
 from codecnn.vvc.decoder.luma_mapping import map_luma
 from codecnn.vvc.decoder.merge import halved
-from codecnn.vvc.decoder.records import (
-    KIND_AFFINE,
-    KIND_GEOMETRIC,
-    KIND_REGULAR,
-    KIND_TEMPORAL_SUBBLOCKS,
-    MotionCell,
-    int64,
-)
+from codecnn.vvc.decoder.records import KIND_AFFINE, KIND_GEOMETRIC, KIND_REGULAR, KIND_TEMPORAL_SUBBLOCKS
 from codecnn.vvc.decoder.reference_samples import ref_pic
 from codecnn.vvc.decoder.refinement import apply_flow, flow_differences, refine_vectors, write_optical_flow
 from codecnn.vvc.decoder.resampling import predict_from

@@ -11,9 +11,9 @@ from codecnn.base.compiled import compiled_once
 from codecnn.base.records import Records, new_record
 from codecnn.vvc.decoder import alf, sao
 from codecnn.vvc.decoder import deblocking as db
+from codecnn.vvc.decoder.cells import EDGE
 from codecnn.vvc.decoder.frame import SLICE_REGIONS, Frame
 from codecnn.vvc.decoder.plane_memory import PlaneMemory
-from codecnn.vvc.decoder.records import EDGE
 from codecnn.vvc.syntax import COMPILATION, LumaMapping, ParsedPicture, inverse_map
 
 Plane = npt.NDArray[Any]

@@ -1,8 +1,9 @@
 """Comparison, copies and storage of the motion of blocks (H.266 clauses 6.4.4 and 8.5.2)."""
 
 from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder.cells import MotionCell
 from codecnn.vvc.decoder.frame import Frame
-from codecnn.vvc.decoder.records import KIND_AFFINE, KIND_TEMPORAL_SUBBLOCKS, Motion, MotionCell
+from codecnn.vvc.decoder.records import KIND_AFFINE, KIND_TEMPORAL_SUBBLOCKS, Motion
 from codecnn.vvc.decoder.references import available
 
 

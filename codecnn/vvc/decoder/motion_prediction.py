@@ -1,9 +1,10 @@
 """Motion vector prediction of inter units without merge (H.266 clauses 8.5.2.8 to 8.5.2.10 and 8.5.2.14)."""
 
 from codecnn.base.compiled import compiled
+from codecnn.vvc.decoder.cells import MotionCell, int64
 from codecnn.vvc.decoder.frame import Frame, coding_unit
 from codecnn.vvc.decoder.motion_candidates import clear_candidate, inter_at, same_picture
-from codecnn.vvc.decoder.records import FAULT_SYMMETRIC, Motion, MotionCell, int64
+from codecnn.vvc.decoder.records import FAULT_SYMMETRIC, Motion
 from codecnn.vvc.decoder.temporal_motion import temporal_vector
 from codecnn.vvc.syntax.log import MotionVector
 

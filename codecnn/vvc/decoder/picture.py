@@ -13,6 +13,7 @@ from codecnn.base.ahead import InlineExecutor
 from codecnn.base.compiled import compiled_once
 from codecnn.base.errors import ConfigError, FormatError, UnsupportedError
 from codecnn.base.records import Records
+from codecnn.vvc.decoder import cells
 from codecnn.vvc.decoder import frame as fr
 from codecnn.vvc.decoder import records as rc
 from codecnn.vvc.decoder.coding_units import reconstruct_units
@@ -130,7 +131,7 @@ class Reconstruction:
             return self._motion(kind, int(suffix[1]))
         if kind == "bs":
             assert self.filters is not None
-            strengths = self.filters.edges["bs"][rc.EDGE_VER if suffix == "v" else rc.EDGE_HOR]
+            strengths = self.filters.edges["bs"][cells.EDGE_VER if suffix == "v" else cells.EDGE_HOR]
             return np.repeat(np.repeat(strengths, 4, 0), 4, 1)[self._inside(0)].astype(np.uint16)
         component = "yuv".index(suffix)
         plane = self.images[kind][component]

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from codecnn.base.errors import FormatError
 from codecnn.base.records import Records, new_record
+from codecnn.vvc.decoder.cells import COLLOCATED_CELL
 from codecnn.vvc.decoder.frame import Frame
-from codecnn.vvc.decoder.records import COLLOCATED_CELL, RefPicListEntry, SliceValues
+from codecnn.vvc.decoder.records import RefPicListEntry, SliceValues
 from codecnn.vvc.decoder.temporal_motion import stored_motion
 from codecnn.vvc.syntax import ConformanceWindow, ParsedPicture, SequenceParameterSet, Slice
 

@@ -2,6 +2,7 @@
 
 from codecnn.base.compiled import compiled
 from codecnn.vvc.decoder.affine import FRACTION, affine_at, inherit_points, shifted, store_affine
+from codecnn.vvc.decoder.cells import MotionCell, int64
 from codecnn.vvc.decoder.frame import Frame, clip, coding_unit
 from codecnn.vvc.decoder.merge import mergeable
 from codecnn.vvc.decoder.motion_candidates import (
@@ -12,7 +13,7 @@ from codecnn.vvc.decoder.motion_candidates import (
     store_block,
 )
 from codecnn.vvc.decoder.motion_prediction import rounded
-from codecnn.vvc.decoder.records import KIND_TEMPORAL_SUBBLOCKS, Motion, MotionCell, int64
+from codecnn.vvc.decoder.records import KIND_TEMPORAL_SUBBLOCKS, Motion
 from codecnn.vvc.decoder.temporal_motion import bottom_right_vector, collocated_vector
 from codecnn.vvc.syntax import log2
 

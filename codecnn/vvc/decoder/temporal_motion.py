@@ -12,8 +12,8 @@ import numpy.typing as npt
 from codecnn.base.compiled import compiled, compiled_entry, compiled_once, source_digest
 from codecnn.base.records import Records
 from codecnn.vvc.decoder import frame as fr
+from codecnn.vvc.decoder.cells import COLLOCATED_CELL, CollocatedCell, MotionCell, int64
 from codecnn.vvc.decoder.frame import Frame, clip
-from codecnn.vvc.decoder.records import COLLOCATED_CELL, CollocatedCell, MotionCell, int64
 from codecnn.vvc.syntax import COMPILATION, log2
 from codecnn.vvc.syntax.log import MotionVector
 

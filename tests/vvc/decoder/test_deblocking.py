@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 
 from codecnn.base.records import record_at
-from tests.helpers.plain_decoder import SIDE, block_state, checked, deblocking, empty_frame, fr, lg, put_vectors, rc, st
+from tests.helpers.plain_decoder import (
+    SIDE,
+    block_state,
+    cells,
+    checked,
+    deblocking,
+    empty_frame,
+    fr,
+    lg,
+    put_vectors,
+    st,
+)
 
 FORMATS = ((1, 1), (1, 0), (0, 0))
 
@@ -57,7 +68,7 @@ def transform_blocks(rng, unit):
 def plain_edges(f, slices, units, maps, chroma):
     """Derive the edges of all cells from maps of units and transform blocks in samples."""
     side = SIDE
-    out = np.zeros((2, side // 4, side // 4), rc.EDGE)
+    out = np.zeros((2, side // 4, side // 4), cells.EDGE)
     for horizontal, row, column in np.ndindex(2, side // 4, side // 4):
         y, x = 4 * row, 4 * column
         py, px = (y - 1, x) if horizontal else (y, x - 1)
@@ -189,10 +200,10 @@ def test_edges_of_random_units(number):
         cu.x, cu.y, cu.width, cu.height = unit[:4]
         cu.pred_mode, cu.intra_bdpcm_luma_flag, cu.intra_bdpcm_chroma_flag = unit.mode, unit.bdpcm, unit.bdpcm
         cu.qp_y, cu.ciip_flag, cu.bv.x, cu.bv.y = index % 50, unit.ciip, *vector
-        cells = f.motion[y >> 2 : (y + h) >> 2, x >> 2 : (x + w) >> 2]
+        motion = f.motion[y >> 2 : (y + h) >> 2, x >> 2 : (x + w) >> 2]
         if unit.mode == st.MODE_INTER and unit.model == 0:
-            cells[...] = cells[0, 0]
-        cells["model"], cells["x"], cells["y"], cells["width"], cells["height"] = unit.model, x, y, w, h
+            motion[...] = motion[0, 0]
+        motion["model"], motion["x"], motion["y"], motion["width"], motion["height"] = unit.model, x, y, w, h
         area = np.s_[y : y + h, x : x + w]
         maps["unit"][area], maps["vector"][area] = index + 1, 100 * vector[0] + vector[1]
         blocks = transform_blocks(rng, unit)
@@ -218,11 +229,11 @@ def test_edges_of_random_units(number):
                 block_state.store_luma_block(f, *block, coded & 1)
                 if len(blocks) < 4 or place == 3:
                     block_state.store_chroma_block(f, *chroma_block, coded >> 1, 0)
-    edges = np.zeros((2, side // 4, side // 4), rc.EDGE)
+    edges = np.zeros((2, side // 4, side // 4), cells.EDGE)
     checked(deblocking.derive_edges)(f.pic, f.slice, f.known, f.motion, slices, edges, 0, side // 4)
     expected = plain_edges(f, slices, units, maps, chroma)
-    for edge_type, direction in ((rc.EDGE_VER, "vertical"), (rc.EDGE_HOR, "horizontal")):
-        for name in rc.EDGE.names:
+    for edge_type, direction in ((cells.EDGE_VER, "vertical"), (cells.EDGE_HOR, "horizontal")):
+        for name in cells.EDGE.names:
             actual = edges[name][edge_type]
             np.testing.assert_array_equal(actual, expected[name][edge_type], f"{direction} edges, {name}")
     kinds = np.unique(edges[["bs", "max_filter_length_p", "max_filter_length_q"]])

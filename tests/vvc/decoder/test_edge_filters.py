@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from codecnn.base.records import new_record
-from tests.helpers.plain_decoder import checked, edge_filters, rc
+from tests.helpers.plain_decoder import cells, checked, edge_filters
 
 _TC = "3 4 4 4 4 5 5 5 5 7 7 8 9 10 10 11 13 14 15 17 19 21 24 25 29 33 36 41 45 51 57 64 71 80 89 100 112 125 141 157"
 TC = [*[0] * 18, *map(int, _TC.split()), 177, 198, 222, 250, 280, 314, 352, 395]
@@ -193,7 +193,7 @@ def test_luma_and_chroma_edges_of_all_lengths_in_both_directions(depth):
                 work, at, across, along, count, edge.strength, edge.length_p == 3, edge.qp, *offsets, depth, *flags
             )
         else:
-            record = new_record(rc.Edge, np.int8)
+            record = new_record(cells.Edge, np.int8)
             record.bs, record.max_filter_length_p, record.max_filter_length_q = edge[:3]
             checked(edge_filters.filter_luma)(work, at, across, along, record, edge.qp, *offsets, depth, *flags)
         actual = work.reshape(samples.shape) if across == 1 else work.reshape(samples.T.shape).T

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codecnn.base.records import new_record
-from tests.helpers.plain_decoder import alf, checked, fr, loop_filters, maps, rc, sao
+from tests.helpers.plain_decoder import alf, cells, checked, fr, loop_filters, maps, rc, sao
 
 FORMATS = ((1, 1), (1, 0), (0, 0))
 
@@ -349,12 +349,12 @@ def in_loop_filtered(scene, by_rows):
         scene.depth,
     )
     pic.ctb_log2_size_y, pic.sps_chroma_format_idc = sps.ctb_log2_size_y, len(scene.planes) > 1
-    cells = [side // 4 for side in scene.planes[0].shape]
+    shape = [side // 4 for side in scene.planes[0].shape]
     frame = SimpleNamespace(
         pic=pic,
         slice=new_record(rc.SliceValues),
-        known=np.zeros(cells, rc.BLOCK_CELL),
-        motion=np.zeros(cells, rc.MOTION_CELL),
+        known=np.zeros(shape, cells.BLOCK_CELL),
+        motion=np.zeros(shape, cells.MOTION_CELL),
     )
     with (
         mock.patch.object(sao, "offset_samples", checked(sao.offset_samples)),
