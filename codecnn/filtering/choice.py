@@ -70,7 +70,7 @@ _WEIGHTS: dict[tuple[str, Content], dict[Effort, str]] = {
 }
 
 _COLOUR: dict[tuple[str, Content], str] = {
-    (codec, "video"): f"low_cost_yuv_17.{codec}_video_mc" for codec in ("hevc", "avc")
+    (codec, "video"): f"low_cost_yuv_17.{codec}_video_mc" for codec in ("hevc", "avc", "av1")
 }
 """Weights that also filter 4:2:0 chroma: alone at effort normal, beside those for luma at effort best."""
 

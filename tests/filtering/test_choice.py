@@ -34,7 +34,7 @@ def test_all_candidates_ship() -> None:
         ("libx265", ("-x265-params", "log-level=error:keyint=1"), "out.265", "low_cost_17.hevc"),
         ("libx264", (), "out.mkv", "low_cost_yuv_17.avc_video_mc"),
         ("libx264", ("-g", "1"), "out.264", "low_cost_17.hevc"),
-        ("libsvtav1", ("-preset", "12"), "out.mp4", "low_cost_17.av1_video_mc"),
+        ("libsvtav1", ("-preset", "12"), "out.mp4", "low_cost_yuv_17.av1_video_mc"),
     ],
 )
 def test_codec_and_structure_decide(
