@@ -1,7 +1,8 @@
 """Filter pictures and sequences with a network, and decide as an encoder would.
 
 - `load_filter` creates a filter from weights; `FloatFilter` one from a network in memory. A filter restores luma
-  planes, pictures and videos. `filter_luma` is the short form for one luma plane.
+  planes, pictures and videos. `filter_luma` is the short form for one luma plane. `JoinedFilter` takes luma of one
+  filter and chroma of another.
 - `filter_outputs` and `in_tiles` compute a network on a whole picture, tile by tile.
 - `unit_planes`, `auxiliary_planes`, `stream_qps` and `stream_slice_types` provide the planes and QPs that a network
   declares besides the decoded picture.
