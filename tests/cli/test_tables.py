@@ -1,6 +1,8 @@
 """Tables of the commands are never cut: full width in files, wrapped or stacked on terminals."""
 
 import io
+import json
+import subprocess
 import sys
 
 import pytest
@@ -11,6 +13,7 @@ from rich.text import Text
 
 from codecnn.base.errors import ModelError
 from codecnn.cli import console
+from codecnn.pictures.files import ffmpeg_path
 
 PLANES = "several words and a_long_name_without_spaces"
 CELLS = ["row 1", PLANES, "-3.25 %", "row 2", "short", "+10.00 %"]
@@ -87,6 +90,26 @@ def test_candidates_are_listed_before_they_are_timed(run, tmp_path, monkeypatch)
         ["best", "low_cost_75.hevc"],
     ]
     assert lines[-1] == ["low_cost_5.hevc", "0.25"]
+
+
+def test_the_time_of_the_best_is_that_of_its_two_networks(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("codecnn.api.filtering.time_weights", lambda _, names: ((name, 0.5) for name in names))
+    path = tmp_path / "video.mp4"
+    coding = ["-pix_fmt", "yuv420p", "-c:v", "libx264"]
+    subprocess.run(
+        [ffmpeg_path(), "-v", "error", "-f", "lavfi", "-i", "testsrc2=s=64x64:d=0.5", *coding, path], check=True
+    )
+    status, text, _ = run("models", "--for", path, "--json")
+    assert status == 0
+    chosen = [(each["effort"], each["chroma"], each["seconds_per_1080p_picture"]) for each in json.loads(text)]
+    assert chosen == [("fast", None, 0.5), ("normal", None, 0.5), ("best", "low_cost_yuv_17.avc_video_mc", 1.0)]
+    _, text, _ = run("models", "--for", path)
+    columns = [line.split()[:3] for line in text.splitlines()[1:4]]
+    assert columns == [
+        ["fast", "low_cost_5.avc_video", "stays"],
+        ["normal", "low_cost_yuv_17.avc_video_mc", "by"],
+        ["best", "low_cost_75.avc_video_mc", "low_cost_yuv_17.avc_video_mc"],
+    ]
 
 
 @pytest.mark.slow
