@@ -59,6 +59,11 @@ def test_video_has_weights_of_its_codec_at_each_effort(tmp_path: Path) -> None:
     assert [choice.chroma for choice in choices.values()] == [None, None, "low_cost_yuv_17.avc_video_mc"]
 
 
+def test_the_best_for_av1_keeps_the_network_for_luma(tmp_path: Path) -> None:
+    best = candidates(code(tmp_path / "out.mp4", "libsvtav1", "-preset", "12"))["best"]
+    assert best.names == ("low_cost_17.av1_video_mc", "low_cost_yuv_17.av1_video_mc")
+
+
 def test_luma_alone_is_filtered_where_chroma_is_finer(tmp_path: Path) -> None:
     choices = candidates(code(tmp_path / "out.mp4", "libx264", "-pix_fmt", "yuv422p"))
     assert choices["normal"].weights == "low_cost_17.avc_video_mc"
